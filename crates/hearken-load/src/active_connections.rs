@@ -1,9 +1,13 @@
 //! Connections that carry requests.
 //!
-//! A request that becomes due takes an available connection. Otherwise it opens a new connection if
-//! the settings allow one, or waits in a queue. Where connections or sessions arrive, each arrival
-//! opens a connection and sends its requests over it in sequence. Each request ends exactly once:
-//! with a reply or with one failure.
+//! A request that becomes due takes an available connection. Otherwise it opens a connection, up to
+//! the maximum, or waits in a queue. Where connections or sessions arrive, each arrival opens a
+//! connection and sends its requests over it in sequence. Each request ends exactly once: with a
+//! reply, with one failure, or as missed.
+//!
+//! The timeout limits two times separately: the time in the queue, and the time from then on. So the
+//! server always has the full timeout, and a request that expires in the queue is never a failure of
+//! the server. Only the end of the run cuts the second time short, for requests from the queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +20,16 @@ use hearken::timer::Time;
 use crate::channel::Scratch;
 use crate::config::Config;
 use crate::connection::{Connection, NextAction, Request, Stage};
-use crate::failure::{Failure, TimeoutKind};
+use crate::failure::Failure;
+use crate::histogram::Histogram;
+use crate::queue::{Queue, Waiting, Work};
 use crate::reply::HeadCache;
 use crate::report::Model;
 use crate::shard::Shard;
 use crate::statistics::Statistics;
 use crate::target::Target;
-use crate::workload::{Count, Cursor, Distribution, SessionState, Workload};
+use crate::worker::NEVER;
+use crate::workload::{Burst, Count, Cursor, Distribution, SessionState, Workload};
 use crate::{MAX_CONNECTING, PER_TURN};
 
 mod close;
@@ -30,8 +37,18 @@ mod events;
 
 /// Delay before the generator connects again after a connection failed, in a closed loop.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// A time later than all others.
-const NEVER: Time = Time::from_nanos(u64::MAX);
+/// Number of connections that are opened ahead of the first request, in all threads together.
+const OPENED_AHEAD: usize = 50;
+
+/// Relative costs of what an arrival causes, to limit the work of a turn.
+pub(crate) mod cost {
+    /// An arrival that waits in the queue.
+    pub(crate) const QUEUED: u32 = 1;
+    /// A request that is sent.
+    pub(crate) const SENT: u32 = 16;
+    /// A connection that is opened.
+    pub(crate) const OPENED: u32 = 64;
+}
 
 /// The scheduled time of a request, or `None` to use its send time, if it follows a reply directly.
 type ScheduledTime = Option<Time>;
@@ -46,6 +63,8 @@ pub(crate) struct ActiveConnections {
     cursor: Cursor,
     /// Maximum number of concurrent connections.
     limit: usize,
+    /// Number of connections to open ahead of requests.
+    ahead: usize,
     /// Number of requests on each connection.
     per_connection: Option<Count>,
     connection_time: Option<Distribution>,
@@ -55,6 +74,8 @@ pub(crate) struct ActiveConnections {
     /// Connections, indexed by the slot of their token.
     connections: Vec<Connection>,
     open_count: usize,
+    /// Highest number of open connections.
+    peak_count: usize,
     connecting_count: usize,
     /// Number of connections still to open before the first request.
     unopened: usize,
@@ -62,8 +83,12 @@ pub(crate) struct ActiveConnections {
     started: bool,
     /// Connections that can carry a request. Connections lost in the meantime are skipped.
     available: VecDeque<Token>,
-    /// Requests that wait for a connection, oldest first, with their scheduled times.
-    queue: VecDeque<(Time, u32)>,
+    /// Arrivals that wait for a connection.
+    queue: Queue,
+    /// Time at which all requests end: the timeout after the end of the arrivals.
+    cut_at: Time,
+    /// Time that the server usually takes to reply, measured early in the run.
+    usual_reply_time: Option<Duration>,
     /// Times at which a closed loop retries connections that it could not open.
     retry_times: VecDeque<Time>,
     random: fastrand::Rng,
@@ -74,23 +99,26 @@ pub(crate) struct ActiveConnections {
 }
 
 impl ActiveConnections {
-    /// Creates the connections of a shard of the load that `config` describes. Without
-    /// `sends_requests` the thread only holds idle connections.
+    /// Creates the connections of a shard of the load that `config` describes, at most `limit`.
+    /// Without `sends_requests` the thread only holds idle connections.
+    #[expect(clippy::too_many_arguments, reason = "called once")]
     pub(crate) fn new(
         config: &Config,
         model: Model,
         target: Target,
         workload: &Arc<Workload>,
+        limit: usize,
         share: Shard,
         seed: u64,
         sends_requests: bool,
     ) -> ActiveConnections {
-        let connections = share.share_of(config.connection_limit());
-        let opens_ahead = match model {
-            _ if !sends_requests => false,
-            Model::Requests => config.requests_per_connection.is_none() && !config.is_silent(),
-            Model::Closed => true,
-            Model::Connections | Model::Sessions => false,
+        let ahead = match model {
+            _ if !sends_requests => 0,
+            Model::Closed => limit,
+            Model::Requests if config.requests_per_connection.is_none() && !config.is_silent() => {
+                limit.min(share.share_of(OPENED_AHEAD).max(1))
+            }
+            Model::Requests | Model::Connections | Model::Sessions => 0,
         };
         ActiveConnections {
             stats: Statistics::new(),
@@ -98,7 +126,8 @@ impl ActiveConnections {
             target,
             workload: workload.clone(),
             cursor: workload.cursor(share.index as u32, share.count as u32, seed),
-            limit: if opens_ahead { connections } else { usize::MAX },
+            limit,
+            ahead,
             per_connection: config.requests_per_connection,
             connection_time: config.connection_lifetime,
             timeout: config.timeout,
@@ -106,11 +135,14 @@ impl ActiveConnections {
             first_byte_timeout: config.first_byte_timeout,
             connections: Vec::new(),
             open_count: 0,
+            peak_count: 0,
             connecting_count: 0,
-            unopened: if opens_ahead { connections } else { 0 },
+            unopened: ahead,
             started: false,
             available: VecDeque::new(),
-            queue: VecDeque::new(),
+            queue: Queue::new(config.queue, config.timeout, config.threads.get()),
+            cut_at: NEVER,
+            usual_reply_time: None,
             retry_times: VecDeque::new(),
             random: fastrand::Rng::with_seed(share.derive_seed(!seed)),
             head_cache: HeadCache::default(),
@@ -127,7 +159,8 @@ impl ActiveConnections {
             self.unopened -= 1;
             self.connect(io, None, NextAction::Nothing);
         }
-        self.unopened > 0 && self.connecting_count < MAX_CONNECTING
+        let more = self.serve_queue(io);
+        more || (self.unopened > 0 && self.connecting_count < MAX_CONNECTING)
     }
 
     /// Returns true once all connections are open that are opened before the first request.
@@ -140,10 +173,16 @@ impl ActiveConnections {
         self.open_count
     }
 
+    /// Returns the highest number of open connections so far.
+    pub(crate) fn peak_count(&self) -> usize {
+        self.peak_count
+    }
+
     /// Starts the load, which ends at `end`.
     pub(crate) fn start(&mut self, io: &mut impl Io, end: Time) {
         self.started = true;
         self.stats.last_arrival = end;
+        self.cut_at = end + self.timeout;
         if self.model == Model::Closed {
             while let Some(token) = self.take_available(io) {
                 self.restart_session(io, token);
@@ -153,17 +192,13 @@ impl ActiveConnections {
 
     /// Returns the next time at which [`expire`](ActiveConnections::expire) has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let gives_up = self.queue.front().map(|&(scheduled, _)| scheduled + self.timeout);
         let again = self.retry_times.front().copied().filter(|_| self.started);
-        [gives_up, again].into_iter().flatten().min()
+        [self.queue.next_expiry(), again].into_iter().flatten().min()
     }
 
-    /// Times out requests that waited too long in the queue, and retries connections that are due.
+    /// Drops arrivals that waited too long in the queue, and retries connections that are due.
     pub(crate) fn expire(&mut self, io: &mut impl Io, now: Time) {
-        while self.queue.front().is_some_and(|&(scheduled, _)| scheduled + self.timeout <= now) {
-            self.queue.pop_front();
-            self.stats.record_timeout(1, TimeoutKind::Reply);
-        }
+        self.drop_expired(now);
         while self.started && self.retry_times.front().is_some_and(|&at| at <= now) {
             self.retry_times.pop_front();
             if now < self.stats.last_arrival {
@@ -172,27 +207,96 @@ impl ActiveConnections {
         }
     }
 
-    /// Handles an arrival. Returns false if the workload is exhausted.
-    pub(crate) fn on_arrival(&mut self, io: &mut impl Io, scheduled: Time) -> bool {
+    /// Drops the arrivals in the queue that have expired.
+    fn drop_expired(&mut self, now: Time) {
+        while let Some(expired) = self.queue.pop_expired(now) {
+            self.record_dropped(expired);
+        }
+    }
+
+    /// Records an arrival that found no connection.
+    fn record_dropped(&mut self, dropped: Waiting) {
+        self.stats.counts.missed.no_connection += dropped.work.requests();
+        self.stats.counts.sessions.failed += u64::from(matches!(dropped.work, Work::Session(..)));
+    }
+
+    /// Skips `arrivals` arrivals, because the generator could not keep up. A session counts as one
+    /// request.
+    pub(crate) fn skip(&mut self, arrivals: u64) {
+        let skipped = self.cursor.skip(arrivals, self.model == Model::Requests);
+        self.stats.counts.scheduled += skipped;
+        self.stats.counts.missed.generator += skipped;
+        if self.model != Model::Requests {
+            self.stats.counts.sessions.started += skipped;
+            self.stats.counts.sessions.failed += skipped;
+        }
+    }
+
+    /// Measures the time that the server usually takes to reply.
+    pub(crate) fn measure_usual_reply_time(&mut self) {
+        let quantile = |times: &Histogram| times.quantiles().p90;
+        let connect = if self.ahead > 0 { 0 } else { quantile(&self.stats.connect) };
+        let reply = quantile(&self.stats.service);
+        self.usual_reply_time = (reply > 0).then(|| Duration::from_nanos(connect + reply));
+    }
+
+    /// Ends requests that arrived individually at the timeout after `end`, when no more arrive.
+    pub(crate) fn end_requests_after(&mut self, end: Time) {
+        if self.model == Model::Requests {
+            self.cut_at = self.cut_at.min(end + self.timeout);
+        }
+    }
+
+    /// Handles the end of the arrivals at `end`, when at most `now` is over: counts the requests
+    /// that the server had enough time to answer.
+    pub(crate) fn on_last_arrival(&mut self, end: Time) {
+        self.cut_at = self.cut_at.min(end + self.timeout);
+        if self.usual_reply_time.is_none() {
+            self.measure_usual_reply_time();
+        }
+        let usual = self.usual_reply_time.unwrap_or(self.timeout);
+        let is_recent = |scheduled: Time| scheduled + usual > end;
+        let in_flight = self.connections.iter().filter(|connection| connection.token.is_some());
+        let recent_in_flight = in_flight.map(|connection| {
+            let sent = connection.in_flight.iter();
+            let sent = sent.filter(|request| is_recent(request.scheduled)).count() as u64;
+            let next = connection.next.scheduled().is_some_and(is_recent);
+            sent + if next { connection.next.counted() } else { 0 }
+        });
+        let recent_waiting = self.queue.iter().filter(|waiting| is_recent(waiting.scheduled));
+        let recent: u64 =
+            recent_in_flight.sum::<u64>() + recent_waiting.map(|w| w.work.requests()).sum::<u64>();
+        self.stats.answerable = self.stats.counts.scheduled - recent;
+    }
+
+    /// Handles an arrival. Returns its [cost], or `None` if the workload is exhausted.
+    pub(crate) fn on_arrival(&mut self, io: &mut impl Io, scheduled: Time) -> Option<u32> {
         if self.model != Model::Requests {
             return self.start_session(io, scheduled);
         }
-        let Some(message) = self.cursor.next_request() else { return false };
+        let message = self.cursor.next_request()?;
         self.stats.counts.scheduled += 1;
-        let acted = if let Some(token) = self.take_available(io) {
-            self.send_request(io, token, Some(scheduled), message)
+        let (acted, cost) = if let Some(token) = self.take_available(io) {
+            (self.send_request(io, token, Some(scheduled), None, message), cost::SENT)
         } else if self.open_count < self.limit {
             let now = Time::now();
             self.connect(io, None, NextAction::Message(scheduled, message));
-            now
+            (now, cost::OPENED)
         } else {
-            self.stats.counts.queued += 1;
-            self.queue.push_back((scheduled, message));
-            io.now()
+            self.enqueue(scheduled, Work::Message(message));
+            (io.now(), cost::QUEUED)
         };
-        // Any further delay of the request is caused by the server.
+        // Any further delay of the request is not caused by the generator.
         self.stats.lateness.record(acted.duration_since(scheduled));
-        true
+        Some(cost)
+    }
+
+    /// Adds an arrival to the queue.
+    fn enqueue(&mut self, scheduled: Time, work: Work) {
+        self.stats.counts.queued += work.requests();
+        if let Some(dropped) = self.queue.push(Waiting { scheduled, work }) {
+            self.record_dropped(dropped);
+        }
     }
 
     /// Removes and returns an available connection. Closes connections whose lifetime has expired.
@@ -215,20 +319,23 @@ impl ActiveConnections {
         self.connections.get(token.slot() as usize).is_some_and(|of| of.token == Some(token))
     }
 
-    /// Opens a connection and starts its session. Returns false if the workload is exhausted.
-    fn start_session(&mut self, io: &mut impl Io, scheduled: Time) -> bool {
-        let Some(mut script) = self.cursor.next_session() else { return false };
-        let Some(burst) = self.cursor.next_burst(&mut script) else { return true };
-        let messages = burst.messages;
+    /// Starts a session on a connection of its own. Returns the [cost], or `None` if the workload is
+    /// exhausted.
+    fn start_session(&mut self, io: &mut impl Io, scheduled: Time) -> Option<u32> {
+        let mut script = self.cursor.next_session()?;
+        let Some(Burst { messages, .. }) = self.cursor.next_burst(&mut script) else {
+            return Some(cost::QUEUED);
+        };
         self.stats.counts.sessions.started += 1;
         self.stats.counts.scheduled += u64::from(messages);
         self.stats.lateness.record(Time::now().duration_since(scheduled));
-        self.connect(
-            io,
-            Some(script),
-            NextAction::Burst { due: scheduled, messages, counted: true },
-        );
-        true
+        if self.open_count >= self.limit {
+            self.enqueue(scheduled, Work::Session(script, messages));
+            return Some(cost::QUEUED);
+        }
+        let next = NextAction::Burst { due: scheduled, messages, counted: true };
+        self.connect(io, Some(script), next);
+        Some(cost::OPENED)
     }
 
     /// Starts another session on an open connection.
@@ -275,7 +382,7 @@ impl ActiveConnections {
         let connection = &mut self.connections[slot];
         connection.token = Some(token);
         connection.stage = Stage::Connecting;
-        connection.opened_at = now;
+        (connection.opened_at, connection.issued_at) = (now, now);
         connection.expires_at = lasts.map_or(NEVER, |lasts| now + lasts);
         connection.reply_count = 0;
         connection.remaining_requests =
@@ -286,10 +393,10 @@ impl ActiveConnections {
         connection.check = None;
         connection.channel = channel;
         self.open_count += 1;
+        self.peak_count = self.peak_count.max(self.open_count);
         self.connecting_count += 1;
-        let patience = next.scheduled().unwrap_or(now) + self.timeout;
-        let limit = self.connect_timeout.map_or(patience, |limit| patience.min(now + limit));
-        io.set_deadline(token, Some(limit));
+        let limit = self.connect_timeout.map_or(self.timeout, |limit| limit.min(self.timeout));
+        io.set_deadline(token, Some((now + limit).min(self.cut_at)));
     }
 
     /// Handles a completed connection, including its TLS handshake.
@@ -299,9 +406,10 @@ impl ActiveConnections {
         self.connecting_count -= 1;
         self.stats.counts.connections_opened += 1;
         self.stats.connect.record(io.now().duration_since(connection.opened_at));
+        let opened_at = Some(connection.opened_at);
         match std::mem::take(&mut connection.next) {
             NextAction::Message(scheduled, message) => {
-                self.send_request(io, token, Some(scheduled), message);
+                self.send_request(io, token, Some(scheduled), opened_at, message);
             }
             NextAction::Burst { due, messages, counted } => {
                 self.send_burst(io, token, due, messages, counted);
@@ -310,27 +418,35 @@ impl ActiveConnections {
         }
     }
 
+    /// Returns the deadline of requests issued at `issued_at`.
+    fn reply_deadline(&self, issued_at: Time) -> Time {
+        (issued_at + self.timeout).min(self.cut_at)
+    }
+
     /// Returns the deadline of a request whose reply has not begun. The server has been able to
     /// reply to it since `since`.
-    fn first_byte_deadline(&self, scheduled: Time, since: Time) -> Time {
-        let whole = scheduled + self.timeout;
+    fn first_byte_deadline(&self, issued_at: Time, since: Time) -> Time {
+        let whole = self.reply_deadline(issued_at);
         self.first_byte_timeout.map_or(whole, |first| whole.min(since + first))
     }
 
-    /// Sends a request and returns the time at which it was sent.
+    /// Sends a request and returns the time at which it was sent. `issued_at` is the start of its
+    /// timeout, if it was issued before.
     fn send_request(
         &mut self,
         io: &mut impl Io,
         token: Token,
         scheduled: ScheduledTime,
+        issued_at: Option<Time>,
         message: u32,
     ) -> Time {
         // The only clock reading per request: the turn may have begun some time ago.
         let sent = Time::now();
-        let scheduled = scheduled.unwrap_or(sent);
+        let (scheduled, issued_at) = (scheduled.unwrap_or(sent), issued_at.unwrap_or(sent));
         // The deadline stays armed after the reply, because moving it to a later time is cheap.
-        io.set_deadline(token, Some(self.first_byte_deadline(scheduled, sent)));
+        io.set_deadline(token, Some(self.first_byte_deadline(issued_at, sent)));
         let connection = &mut self.connections[token.slot() as usize];
+        connection.issued_at = issued_at;
         connection.stage = Stage::AwaitingReply;
         connection.awaits_first_byte = true;
         connection.in_flight.push(Request { scheduled, sent, message });
@@ -360,17 +476,20 @@ impl ActiveConnections {
             self.stats.counts.scheduled += u64::from(messages);
         }
         let scheduled = (counted || due < io.now()).then_some(due);
+        let opened_at = connection.opened_at;
+        let issued_at = counted.then_some(opened_at);
         let Some(mut script) = connection.script else { return };
         if messages == 1 {
             let message = self.cursor.next_message(&mut script);
             connection.script = Some(script);
-            self.send_request(io, token, scheduled, message);
+            self.send_request(io, token, scheduled, issued_at, message);
             return;
         }
         let sent = Time::now();
-        let scheduled = scheduled.unwrap_or(sent);
-        io.set_deadline(token, Some(self.first_byte_deadline(scheduled, sent)));
+        let (scheduled, issued_at) = (scheduled.unwrap_or(sent), issued_at.unwrap_or(sent));
+        io.set_deadline(token, Some(self.first_byte_deadline(issued_at, sent)));
         let connection = &mut self.connections[token.slot() as usize];
+        connection.issued_at = issued_at;
         self.burst_buffer.clear();
         for _ in 0..messages {
             let message = self.cursor.next_message(&mut script);
@@ -390,11 +509,14 @@ impl ActiveConnections {
         if self.model == Model::Closed && self.started {
             return self.restart_session(io, token);
         }
-        match self.queue.pop_front() {
-            Some((scheduled, message)) => {
-                self.send_request(io, token, Some(scheduled), message);
+        self.drop_expired(io.now());
+        // Sessions wait for a connection of their own.
+        let next = if self.model == Model::Requests { self.queue.pop() } else { None };
+        match next {
+            Some(Waiting { scheduled, work: Work::Message(message) }) => {
+                self.send_request(io, token, Some(scheduled), None, message);
             }
-            None => {
+            _ => {
                 let connection = &mut self.connections[token.slot() as usize];
                 connection.stage = Stage::Available;
                 if connection.expires_at < NEVER {

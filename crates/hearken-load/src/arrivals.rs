@@ -87,6 +87,36 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// Skips the arrivals before `time` and returns their number: the exact one for constant gaps
+    /// and traces, otherwise the expected one. Takes O(1), or O(log n) for a trace of n arrivals.
+    pub(crate) fn skip_until(&mut self, time: Duration) -> u64 {
+        let count = self.shard.count;
+        let expected = self.times.arrivals_within(time);
+        match &mut self.process {
+            Process::Constant(number) => {
+                let first = expected.ceil() as u64;
+                let skipped = first.saturating_sub(*number).div_ceil(count);
+                *number += skipped * count;
+                skipped
+            }
+            Process::Trace(number, times) => {
+                let first = times.partition_point(|&at| at < time) as u64;
+                let skipped = first.saturating_sub(*number).div_ceil(count);
+                *number += skipped * count;
+                skipped
+            }
+            Process::Poisson(place) | Process::Uniform(place) => {
+                let skipped = (expected - *place) / count as f64;
+                *place = place.max(expected);
+                // Rounds up with the probability of the fraction, so that the mean is exact.
+                (skipped.max(0.0) + self.random.f64()) as u64
+            }
+            Process::Never => 0,
+        }
+    }
+}
+
 impl Iterator for Schedule {
     type Item = Duration;
 
@@ -226,6 +256,24 @@ mod tests {
                 .collect();
             parts.sort();
             prop_assert_eq!(parts, times);
+        }
+
+        #[test]
+        fn skipped_arrivals_are_counted(rate in 1.0..1e6f64, millis in 0..10_000u64, count in 1..4u64) {
+            let time = Duration::from_millis(millis);
+            let profile = Profile::constant(rate);
+            for arrivals in [Arrivals::Constant, Arrivals::Poisson, Arrivals::Uniform] {
+                let skipped: u64 = (0..count)
+                    .map(|index| {
+                        let mut schedule = Schedule::new(arrivals, &profile, Shard { index, count }, 1);
+                        let skipped = schedule.skip_until(time);
+                        assert!(schedule.next().is_some_and(|next| next >= time));
+                        skipped
+                    })
+                    .sum();
+                let expected = profile.arrivals_within(time);
+                prop_assert!((skipped as f64 - expected).abs() <= count as f64, "{skipped} {expected}");
+            }
         }
 
         /// Allows six standard deviations of a Poisson count, over all shards and along a ramp.

@@ -176,13 +176,8 @@ impl Config {
                  connections or a closed loop",
             );
         }
-        let persistent = match model {
-            Model::Requests => self.requests_per_connection.is_none(),
-            Model::Closed => true,
-            Model::Connections | Model::Sessions => false,
-        };
         let loops = self.share(0).count;
-        if persistent && !self.is_silent() && (self.connection_limit() as u64) < loops {
+        if self.connections.is_some_and(|all| (all.get() as u64) < loops) {
             return refuse(
                 "there are fewer connections than threads; use more connections or fewer threads",
             );
@@ -239,16 +234,17 @@ impl Config {
         self.rank.share(self.idle_connections as u64) as usize
     }
 
-    /// Returns the maximum number of connections of all processes that carry requests.
-    pub(crate) fn connection_limit(&self) -> usize {
-        self.connections.map_or(DEFAULT_CLOSED_CONNECTIONS, NonZeroUsize::get)
+    /// Returns the maximum number of connections of all processes, if the settings limit it.
+    pub(crate) fn connection_setting(&self) -> Option<usize> {
+        let closed = self.model == Some(Model::Closed);
+        let default = closed.then(|| DEFAULT_CLOSED_CONNECTIONS.max(self.share(0).count as usize));
+        self.connections.map(NonZeroUsize::get).or(default)
     }
 
-    /// Returns the number of persistent connections of this process that carry requests.
-    pub(crate) fn connections_here(&self) -> usize {
-        (0..self.threads.get())
-            .map(|thread| self.share(thread).share_of(self.connection_limit()))
-            .sum()
+    /// Returns the maximum number of connections of this process, if the settings limit it.
+    pub(crate) fn connections_here(&self) -> Option<usize> {
+        let all = self.connection_setting()?;
+        Some((0..self.threads.get()).map(|thread| self.share(thread).share_of(all)).sum())
     }
 }
 
@@ -285,6 +281,14 @@ pub enum LoadError {
     /// The settings are inconsistent.
     #[error("invalid load settings: {0}")]
     Config(&'static str),
+    /// More connections than this machine allows.
+    #[error("{requested} connections exceed the limit of {limit}; use fewer connections")]
+    Connections {
+        /// Number of connections of this process.
+        requested: usize,
+        /// Description of the limit.
+        limit: String,
+    },
     /// A source address and the server address have different address families.
     #[error(
         "cannot connect from {ip} to {addr}: one is IPv4 and the other IPv6; use other source addresses"

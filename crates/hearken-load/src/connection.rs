@@ -17,6 +17,9 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     /// Time at which the connection attempt began.
     pub(crate) opened_at: Time,
+    /// Time from which the timeout of the requests in flight runs: when they were sent, or when the
+    /// connection attempt for them began.
+    pub(crate) issued_at: Time,
     /// Time after which no further request is sent.
     pub(crate) expires_at: Time,
     /// Number of replies so far.
@@ -134,6 +137,11 @@ impl InFlight {
         u64::from(self.first.is_some()) + self.rest.len() as u64
     }
 
+    /// Returns an iterator over the requests, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.first.iter().chain(&self.rest)
+    }
+
     pub(crate) fn clear(&mut self) {
         self.first = None;
         self.rest.clear();
@@ -147,6 +155,7 @@ impl Connection {
             token: None,
             stage: Stage::Connecting,
             opened_at: Time::from_nanos(0),
+            issued_at: Time::from_nanos(0),
             expires_at: Time::from_nanos(0),
             reply_count: 0,
             remaining_requests: 0,

@@ -69,6 +69,7 @@ pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeEr
     whole.reply_rate_samples = Samples::from_intervals(&whole.intervals);
     whole.warnings = warnings::merge_warnings(&parts, &ranks, bound);
     whole.parts = ranks.into_parts();
+    whole.bottleneck = Bottleneck::of(&whole);
     whole.objectives = objectives(&parts, &whole);
     Ok(whole)
 }
@@ -156,7 +157,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
             Requests { scheduled, sent, replies, failed, missed, unfinished, queued, answerable }
         ),
         missed: total!(parts, missed, Missed { no_connection, generator, end_of_run }),
-        bottleneck: Bottleneck::None,
+        bottleneck: Bottleneck::default(),
         generator_cpu_utilisation: parts
             .iter()
             .map(|part| part.generator_cpu_utilisation)

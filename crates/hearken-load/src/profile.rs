@@ -194,6 +194,11 @@ pub(crate) struct ArrivalTimes {
 }
 
 impl ArrivalTimes {
+    /// Returns the number of expected arrivals until `time`.
+    pub(crate) fn arrivals_within(&self, time: Duration) -> f64 {
+        self.profile.arrivals_within(time)
+    }
+
     /// Returns the time in seconds by which `arrivals` arrivals are expected, or `None` if there
     /// are never as many.
     pub(crate) fn time_of(&mut self, arrivals: f64) -> Option<f64> {

@@ -10,6 +10,7 @@ use hearken::descriptors;
 use hearken::timer::Time;
 
 use crate::arrivals::Arrivals;
+use crate::bottleneck::Bottleneck;
 use crate::config::{Config, DEFAULT_DURATION, LoadError};
 use crate::histogram::Histogram;
 use crate::idle_errors::IdleErrors;
@@ -73,7 +74,7 @@ pub fn run(
     let workload = Arc::new(workload(config, &url)?);
     let idle = Workload::for_url(&url, &config.template)?;
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
-    let plan = Plan::new(config, descriptors)?;
+    let plan = Plan::new(config, descriptors, target.ports())?;
     let model = config.model();
     // Short enough to type, and exact in every JSON reader.
     let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
@@ -304,6 +305,7 @@ fn build_report(
     let mut histograms = Histograms::default();
     let (mut idle_errors, mut other) = (IdleErrors::default(), None);
     let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
+    let (mut answerable, mut peak_connections, mut utilisation) = (0, 0, 0.0f64);
     for thread in ended {
         counts.add(&thread.stats.counts);
         counts.handshakes.add(&thread.idle.handshakes);
@@ -317,6 +319,9 @@ fn build_report(
         complete &= thread.complete;
         elapsed = elapsed.max(thread.elapsed);
         events = thread.mechanism;
+        answerable += thread.stats.answerable;
+        peak_connections += thread.peak_connections as u64;
+        utilisation = utilisation.max(thread.cpu_utilisation);
     }
     histograms.latency = Histogram::clone(&recorder.latency);
     idle.descriptor_tables = plan.idle_threads as u64;
@@ -333,7 +338,10 @@ fn build_report(
         offered_rate: offered_rate(config, workload, *model, elapsed),
         duration_s,
         arrivals: if workload.timestamps().is_some() { Arrivals::Trace } else { config.arrivals },
-        connections: config.connections_here() as u64,
+        connections: plan.limit.connections as u64,
+        connections_limited_by: plan.limit.origin,
+        peak_connections,
+        generator_cpu_utilisation: utilisation,
         requests_per_connection: config.requests_per_connection.as_ref().map(ToString::to_string),
         threads: plan.active_threads as u64,
         seed: *seed,
@@ -349,7 +357,7 @@ fn build_report(
                 - counts.errors.total()
                 - counts.missed.total(),
             queued: counts.queued,
-            answerable: counts.scheduled,
+            answerable,
         },
         missed: counts.missed,
         queue: config.queue,
@@ -372,6 +380,7 @@ fn build_report(
         part: part(config, late),
         ..Report::default()
     };
+    report.bottleneck = Bottleneck::of(&report);
     report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
     report.warnings.extend(idle_errors.warnings());
     if late > MAX_START_DELAY {

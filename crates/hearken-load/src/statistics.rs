@@ -56,6 +56,8 @@ pub(crate) struct Statistics {
     pub(crate) lateness: Histogram,
     /// End of the arrivals.
     pub(crate) last_arrival: Time,
+    /// Number of requests that the server had enough time to answer before the end of the arrivals.
+    pub(crate) answerable: u64,
     /// Description of the first error without a name of its own.
     pub(crate) first_other_error: Option<String>,
 }
@@ -69,6 +71,7 @@ impl Statistics {
             connect: Histogram::new(),
             lateness: Histogram::new(),
             last_arrival: Time::from_nanos(u64::MAX),
+            answerable: 0,
             first_other_error: None,
         }
     }

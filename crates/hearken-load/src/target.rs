@@ -1,6 +1,7 @@
 //! The server under load.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -35,27 +36,23 @@ impl Target {
             return Err(LoadError::Source { ip: source, addr });
         }
         let tls = if url.tls { Some(Tls::new(&url.host, &config.tls)?) } else { None };
-        let connections = config.idle_connections.saturating_add(config.connection_limit());
         Ok(Target {
             addr,
-            source_addresses: SourceAddresses::new(
-                addr.ip(),
-                &config.source_addresses,
-                connections,
-            ),
+            source_addresses: SourceAddresses::new(addr.ip(), &config.source_addresses),
             tls,
             may_self_connect: addr.ip().is_loopback() && is_ephemeral(addr.port()),
             timeout: config.timeout,
         })
     }
 
-    /// Returns the target for the thread with shard `share` and `connections` concurrent
-    /// connections.
-    pub(crate) fn for_thread(&self, share: Shard, connections: usize) -> Target {
-        Target {
-            source_addresses: self.source_addresses.for_thread(share, connections),
-            ..self.clone()
-        }
+    /// Returns the target for the thread with shard `share`.
+    pub(crate) fn for_thread(&self, share: Shard) -> Target {
+        Target { source_addresses: self.source_addresses.for_thread(share), ..self.clone() }
+    }
+
+    /// Returns the maximum number of concurrent connections that local ports allow.
+    pub(crate) fn ports(&self) -> usize {
+        port_range().map_or(DEFAULT_PORTS, |ports| ports.len()) * self.source_addresses.count()
     }
 
     /// Returns the server address.
@@ -77,15 +74,19 @@ impl Target {
     }
 }
 
-/// Returns whether the port is in the kernel's range of ephemeral ports.
+/// Number of ephemeral ports, if the range is unknown: the kernel's default.
+const DEFAULT_PORTS: usize = 28_232;
+
+/// Returns whether the port is in the kernel's range of ephemeral ports, or that range is unknown.
 fn is_ephemeral(port: u16) -> bool {
-    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    port_range().is_none_or(|ports| ports.contains(&port))
+}
+
+/// Returns the kernel's range of ephemeral ports, if it is known.
+fn port_range() -> Option<RangeInclusive<u16>> {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ends = range.split_whitespace().map(str::parse);
-    match (ends.next(), ends.next()) {
-        (Some(Ok(first)), Some(Ok(last))) => (first..=last).contains(&port),
-        // Unknown: assume that it is.
-        _ => true,
-    }
+    Some(ends.next()?.ok()?..=ends.next()?.ok()?)
 }
 
 fn resolve(url: &Url) -> Result<SocketAddr, LoadError> {

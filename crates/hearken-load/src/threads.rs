@@ -16,14 +16,15 @@ use rustix::thread::set_current_timer_slack;
 use crate::active_connections::ActiveConnections;
 use crate::arrivals::{Arrivals, Schedule};
 use crate::config::{Config, LoadError};
+use crate::connection_limit::Limit;
 use crate::histogram::Histogram;
 use crate::idle_connections::IdleConnections;
 use crate::profile::Profile;
 use crate::recorder::WorkerUpdate;
-use crate::report::Model;
+use crate::report::{ConnectionLimit, Model};
 use crate::shard::Shard;
 use crate::target::Target;
-use crate::worker::{SharedState, Worker, WorkerResult};
+use crate::worker::{NEVER, SharedState, Worker, WorkerResult};
 use crate::workload::Workload;
 
 /// Number of descriptors in a table reserved for other purposes: standard streams, the mechanism,
@@ -47,13 +48,18 @@ pub(crate) struct Plan {
     /// Number of threads that only hold idle connections, each with a descriptor table of its own.
     pub(crate) idle_threads: usize,
     descriptor_table: Table,
+    /// Maximum number of connections of this process that carry requests.
+    pub(crate) limit: Limit,
     /// The reason why threads cannot have tables of their own, if they should.
     pub(crate) refused: Option<Unavailable>,
 }
 
 impl Plan {
-    /// Creates a plan for tables with `descriptors` descriptors each.
-    pub(crate) fn new(config: &Config, descriptors: u64) -> Result<Plan, LoadError> {
+    /// Creates a plan for tables with `descriptors` descriptors each, and `ports` local ports.
+    ///
+    /// # Errors
+    /// An unavailable mechanism, and more connections than descriptors, ports and memory allow.
+    pub(crate) fn new(config: &Config, descriptors: u64, ports: usize) -> Result<Plan, LoadError> {
         let spec = events::find(&config.mechanism)?;
         let active_threads = config.threads.get();
         let room = usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS))
@@ -64,17 +70,41 @@ impl Plan {
         let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
         let table = if refused.is_some() { Table::Shared } else { wanted };
         let idle = config.idle_here();
-        let capacity = room
-            .saturating_sub(config.connections_here().div_ceil(active_threads))
-            .saturating_mul(active_threads);
+        let tables = if table == Table::Own { active_threads } else { 1 };
+        let total = room.saturating_mul(tables);
+        let wanted = config.connections_here();
+        // Without a setting, half of the descriptors stay free for requests.
+        let capacity = total.saturating_sub(wanted.unwrap_or(total / 2));
         let idle_threads =
             if table == Table::Own && idle > capacity { idle.div_ceil(room) } else { 0 };
-        Ok(Plan { active_threads, idle_threads, descriptor_table: table, refused })
+        let idle_beside = if idle_threads > 0 { 0 } else { idle };
+        let machine =
+            Limit::of_machine(total.saturating_sub(idle_beside), ports.saturating_sub(idle));
+        let limit = match wanted {
+            None => machine,
+            Some(wanted) if wanted <= machine.connections => {
+                Limit { connections: wanted, origin: ConnectionLimit::Settings }
+            }
+            Some(requested) => {
+                return Err(LoadError::Connections { requested, limit: machine.describe() });
+            }
+        };
+        Ok(Plan { active_threads, idle_threads, descriptor_table: table, limit, refused })
     }
 
     /// Returns the total number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.active_threads + self.idle_threads
+    }
+
+    /// Returns the maximum number of connections of a thread that carry requests.
+    fn connections(&self, config: &Config, index: usize) -> usize {
+        let local = Shard { index: index as u64, count: self.active_threads as u64 };
+        let connections = match config.connection_setting() {
+            Some(all) => config.share(index).share_of(all),
+            None => local.share_of(self.limit.connections),
+        };
+        connections.max(1)
     }
 
     /// Returns the index of the first thread that holds idle connections, and their number.
@@ -124,11 +154,20 @@ pub(crate) fn start(
     spares: Receiver<Box<Histogram>>,
 ) -> Result<Thread, LoadError> {
     let makes_requests = index < plan.active_threads;
+    let limit = plan.connections(&load.config, index);
     let idle = plan.idle(&load.config, index);
     let holding =
         (plan.idle_thread_range().1 as u64).saturating_mul(load.config.rank.size().into());
-    let start =
-        ThreadStart { load: load.clone(), index, makes_requests, idle, holding, tell, spares };
+    let start = ThreadStart {
+        load: load.clone(),
+        index,
+        makes_requests,
+        limit,
+        idle,
+        holding,
+        tell,
+        spares,
+    };
     let name = if makes_requests { format!("load-{index}") } else { format!("idle-{index}") };
     let failed = |source| LoadError::System { action: "start a load thread", source };
     let (thread, waker) = plan
@@ -145,6 +184,8 @@ struct ThreadStart {
     load: Arc<Load>,
     index: usize,
     makes_requests: bool,
+    /// Maximum number of connections that carry requests.
+    limit: usize,
     idle: usize,
     /// Number of threads that hold idle connections, in all processes of the load.
     holding: u64,
@@ -173,11 +214,10 @@ impl Visitor for ThreadStart {
     type Output = Result<WorkerResult, LoadError>;
 
     fn visit<I: Relay>(self, events: &'static str, io: I) -> Self::Output {
-        let ThreadStart { load, index, makes_requests, idle, holding, tell, spares } = self;
+        let ThreadStart { load, index, makes_requests, limit, idle, holding, tell, spares } = self;
         let Load { config, target, workload, model, seed, shared: common, .. } = &*load;
         let share = config.share(index);
-        let connections = share.share_of(config.connection_limit()).saturating_add(idle);
-        let target = target.for_thread(share, connections);
+        let target = target.for_thread(share);
         let none = Profile::constant(0.0);
         let schedule = match workload.timestamps() {
             _ if !makes_requests || *model == Model::Closed => {
@@ -188,8 +228,16 @@ impl Visitor for ThreadStart {
         };
         let idlers =
             IdleConnections::new(config, target.clone(), &load.idle, idle, holding, share, *seed);
-        let active =
-            ActiveConnections::new(config, *model, target, workload, share, *seed, makes_requests);
+        let active = ActiveConnections::new(
+            config,
+            *model,
+            target,
+            workload,
+            limit,
+            share,
+            *seed,
+            makes_requests,
+        );
         let drive = Worker {
             io,
             index,
@@ -202,6 +250,9 @@ impl Visitor for ThreadStart {
             start: None,
             next_arrival: None,
             exhausted: false,
+            behind_since: None,
+            measure_at: NEVER,
+            cpu_utilisation: 0.0,
             interval_end: Time::now() + common.report_interval,
             reported_intervals: 0,
             reported_idle_held: false,

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use hearken::io::Io;
 use hearken::timer::Time;
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::active_connections::ActiveConnections;
+use crate::active_connections::{ActiveConnections, cost};
 use crate::arrivals::Schedule;
 use crate::config::LoadError;
 use crate::histogram::Histogram;
@@ -16,6 +17,17 @@ use crate::idle_connections::IdleConnections;
 use crate::recorder::{Slice, WorkerUpdate};
 use crate::statistics::Statistics;
 use crate::stop::StopSignal;
+
+/// Maximum cost of the arrivals of a turn, so that replies do not starve under overload. It allows
+/// for 256 requests on open connections.
+const MAX_TURN_COST: u32 = 256 * cost::SENT;
+
+/// Delay of the arrivals from which on the generator is behind its schedule, and the time for which
+/// it may stay behind before it skips arrivals. A short interruption skips none.
+const MAX_DELAY: Duration = Duration::from_millis(250);
+
+/// Number of completions after which the loop checks whether the load was stopped.
+const COMPLETIONS_PER_CHECK: u32 = 256;
 
 /// State shared by the threads of a load.
 #[derive(Debug)]
@@ -31,6 +43,17 @@ pub(crate) struct SharedState {
     pub(crate) report_interval: Duration,
     /// Maximum time without progress when opening connections before the start.
     pub(crate) prepare_timeout: Duration,
+}
+
+/// A time later than all others.
+pub(crate) const NEVER: Time = Time::from_nanos(u64::MAX);
+
+/// A short time, to avoid a division by zero.
+const CLOCK_TICK: Duration = Duration::from_nanos(1);
+
+/// Returns the CPU time of this thread so far.
+fn thread_cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// The event loop of a thread.
@@ -51,6 +74,12 @@ pub(crate) struct Worker<I> {
     /// Next arrival, and whether there are no more.
     pub(crate) next_arrival: Option<Time>,
     pub(crate) exhausted: bool,
+    /// Time since which the generator has been behind its schedule.
+    pub(crate) behind_since: Option<Time>,
+    /// Time at which to measure the usual reply time.
+    pub(crate) measure_at: Time,
+    /// CPU usage of the thread while requests were scheduled, as a fraction of a processor.
+    pub(crate) cpu_utilisation: f64,
     /// End of the current interval.
     pub(crate) interval_end: Time,
     pub(crate) reported_intervals: u32,
@@ -68,6 +97,10 @@ pub(crate) struct WorkerResult {
     pub(crate) complete: bool,
     /// Time during which requests were scheduled.
     pub(crate) elapsed: Duration,
+    /// CPU usage of the thread during that time, as a fraction of a processor.
+    pub(crate) cpu_utilisation: f64,
+    /// Highest number of connections that carried requests.
+    pub(crate) peak_connections: usize,
 }
 
 impl<I: Io> Worker<I> {
@@ -78,14 +111,24 @@ impl<I: Io> Worker<I> {
             None => (false, Duration::ZERO),
         };
         self.idle.bytes.add(&self.active.stats.counts.bytes);
-        Ok(WorkerResult { mechanism, stats: self.active.stats, idle: self.idle, complete, elapsed })
+        Ok(WorkerResult {
+            mechanism,
+            peak_connections: self.active.peak_count(),
+            stats: self.active.stats,
+            idle: self.idle,
+            complete,
+            elapsed,
+            cpu_utilisation: self.cpu_utilisation,
+        })
     }
 
     /// Sends requests from `start` on. Returns whether the run ended by itself, and its duration.
     fn run_load(&mut self, start: Time) -> Result<(bool, Duration), LoadError> {
-        let end = self.shared.duration.map_or(Time::from_nanos(u64::MAX), |length| start + length);
+        let end = self.shared.duration.map_or(NEVER, |length| start + length);
         self.start = Some(start);
         self.interval_end = start + self.shared.report_interval;
+        self.measure_at = self.shared.duration.map_or(NEVER, |length| start + length / 4);
+        let cpu_time = thread_cpu_time();
         self.active.start(&mut self.io, end);
         self.schedule_next_arrival();
         let mut reported = false;
@@ -103,13 +146,17 @@ impl<I: Io> Worker<I> {
             }
         };
         let until = now.min(end);
+        self.skip_arrivals_before(until);
+        self.active.on_last_arrival(until);
         let elapsed = until.duration_since(start);
+        let used = thread_cpu_time().saturating_sub(cpu_time);
+        self.cpu_utilisation = used.div_duration_f64(now.duration_since(start).max(CLOCK_TICK));
         let rest = elapsed.saturating_sub(self.shared.report_interval * self.reported_intervals);
         if !rest.is_zero() {
             self.report_slice(rest, false);
         }
-        (self.next_arrival, self.interval_end) = (None, Time::from_nanos(u64::MAX));
-        // The loop ends, because each request has a deadline.
+        (self.next_arrival, self.interval_end, self.measure_at) = (None, NEVER, NEVER);
+        // The loop ends, because the run cuts all requests off after the timeout.
         while running && self.active.stats.outstanding() > 0 {
             running = self.turn(None)?;
         }
@@ -162,6 +209,29 @@ impl<I: Io> Worker<I> {
         self.exhausted |= at.is_none() && self.shared.finite;
     }
 
+    /// Skips arrivals if the generator has been behind its schedule for too long. Otherwise its
+    /// delay, memory and run time would grow without bound.
+    fn check_delay(&mut self, now: Time) {
+        let is_late = |&next: &Time| now.duration_since(next) > MAX_DELAY;
+        if self.next_arrival.filter(is_late).is_none() {
+            self.behind_since = None;
+        } else if now.duration_since(*self.behind_since.get_or_insert(now)) > MAX_DELAY {
+            self.behind_since = None;
+            self.skip_arrivals_before(now);
+        }
+    }
+
+    /// Skips the arrivals before `time`.
+    fn skip_arrivals_before(&mut self, time: Time) {
+        let Some(start) = self.start else { return };
+        if self.next_arrival.is_none_or(|next| next >= time) {
+            return;
+        }
+        let skipped = self.schedule.skip_until(time.duration_since(start)) + 1;
+        self.active.skip(skipped);
+        self.schedule_next_arrival();
+    }
+
     /// Waits for events or the next deadline, at most until `until`, and handles them. Returns
     /// false if the load was stopped.
     fn turn(&mut self, until: Option<Time>) -> Result<bool, LoadError> {
@@ -186,14 +256,26 @@ impl<I: Io> Worker<I> {
         // Arrivals come first, so that they are late by no more than the wait. Those that become
         // due meanwhile are handled in the next turn. Otherwise replies would starve under
         // overload.
+        let mut cost = 0;
         while let Some(scheduled) = self.next_arrival.filter(|&next| next <= now) {
-            if self.active.on_arrival(&mut self.io, scheduled) {
-                self.schedule_next_arrival();
-            } else {
+            let Some(more) = self.active.on_arrival(&mut self.io, scheduled) else {
                 (self.next_arrival, self.exhausted) = (None, true);
+                self.active.end_requests_after(now);
+                break;
+            };
+            self.schedule_next_arrival();
+            cost += more;
+            if cost >= MAX_TURN_COST {
+                self.check_delay(now);
+                break;
             }
         }
+        let mut completions = 0u32;
         while let Some(completion) = self.io.next() {
+            completions += 1;
+            if completions.is_multiple_of(COMPLETIONS_PER_CHECK) && self.shared.stop.is_raised() {
+                break;
+            }
             if self.active.owns(completion.token) {
                 self.active.on_completion(&mut self.io, completion);
             } else if self.idle.owns(completion.token) {
@@ -201,6 +283,10 @@ impl<I: Io> Worker<I> {
             }
         }
         self.active.expire(&mut self.io, now);
+        if now >= self.measure_at {
+            self.measure_at = NEVER;
+            self.active.measure_usual_reply_time();
+        }
         if !self.reported_idle_held && self.idle.counts.requested > 0 && self.idle.is_prepared() {
             self.reported_idle_held = true;
             self.report(WorkerUpdate::IdleHeld(self.idle.counts));

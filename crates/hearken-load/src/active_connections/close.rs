@@ -4,8 +4,10 @@ use hearken::Token;
 use hearken::io::Io;
 
 use super::{ActiveConnections, RETRY_DELAY};
+use crate::PER_TURN;
 use crate::connection::{NextAction, Stage};
 use crate::failure::{Failure, TimeoutKind};
+use crate::queue::{Waiting, Work};
 use crate::report::Model;
 
 impl ActiveConnections {
@@ -26,6 +28,12 @@ impl ActiveConnections {
     pub(super) fn time_out(&mut self, io: &mut impl Io, token: Token, limit: TimeoutKind) {
         let requests = self.take_outstanding(token);
         self.stats.record_timeout(requests, limit);
+        self.close_and_replace(io, token);
+    }
+
+    /// Ends the requests in flight on the connection, because the run ended before their timeout.
+    pub(super) fn cut(&mut self, io: &mut impl Io, token: Token) {
+        self.stats.counts.missed.end_of_run += self.take_outstanding(token);
         self.close_and_replace(io, token);
     }
 
@@ -56,7 +64,7 @@ impl ActiveConnections {
         self.connecting_count -= usize::from(connection.stage == Stage::Connecting);
     }
 
-    /// Closes the connection and opens connections for queued requests.
+    /// Closes the connection and opens another one for a waiting arrival.
     pub(super) fn close_and_replace(&mut self, io: &mut impl Io, token: Token) {
         self.close_connection(io, token);
         let served = self.connections[token.slot() as usize].reply_count > 0;
@@ -68,20 +76,44 @@ impl ActiveConnections {
             }
             // Delay the replacement: a server that never replies would cause a busy loop.
             Model::Closed => self.retry_times.push_back(now + RETRY_DELAY),
-            Model::Requests => {
-                while self.open_count < self.limit
-                    && let Some((scheduled, message)) = self.queue.pop_front()
-                {
-                    self.connect(io, None, NextAction::Message(scheduled, message));
-                }
-                // Open one ahead of the next request, unless the closed connection carried no
-                // reply.
-                let more = now < self.stats.last_arrival && self.limit < usize::MAX;
-                if served && more && self.open_count < self.limit {
+            Model::Requests | Model::Connections | Model::Sessions => {
+                self.drop_expired(now);
+                if let Some(next) = self.queue.pop() {
+                    self.connect_for(io, next);
+                } else if served && now < self.stats.last_arrival && self.open_count < self.ahead {
+                    // Open one ahead of the next request, unless the closed connection carried no
+                    // reply.
                     self.connect(io, None, NextAction::Nothing);
                 }
             }
-            Model::Connections | Model::Sessions => {}
         }
+    }
+
+    /// Opens a connection for an arrival that waited.
+    fn connect_for(&mut self, io: &mut impl Io, Waiting { scheduled, work }: Waiting) {
+        match work {
+            Work::Message(message) => {
+                self.connect(io, None, NextAction::Message(scheduled, message));
+            }
+            Work::Session(script, messages) => {
+                let next = NextAction::Burst { due: scheduled, messages, counted: true };
+                self.connect(io, Some(script), next);
+            }
+        }
+    }
+
+    /// Opens connections for waiting arrivals, a few in each turn: connections that could not be
+    /// opened have no replacement. Returns whether more can be opened immediately.
+    pub(super) fn serve_queue(&mut self, io: &mut impl Io) -> bool {
+        for _ in 0..PER_TURN {
+            if self.queue.is_empty() || self.open_count >= self.limit {
+                return false;
+            }
+            self.drop_expired(io.now());
+            if let Some(next) = self.queue.pop() {
+                self.connect_for(io, next);
+            }
+        }
+        !self.queue.is_empty() && self.open_count < self.limit
     }
 }

@@ -1,5 +1,6 @@
 //! Events of connections: connected, received, failed, deadline passed.
 
+use std::fmt;
 use std::time::Duration;
 
 use hearken::Token;
@@ -11,10 +12,23 @@ use crate::connection::{NextAction, Stage};
 use crate::failure::{Failure, TimeoutKind};
 use crate::reply::CompleteReply;
 use crate::tls::State;
-use crate::workload::ReplyCheck;
+use crate::worker::NEVER;
+use crate::workload::{Expect, ReplyCheck};
 
 /// Maximum delay of a deadline.
 const TIMER_RESOLUTION: Duration = Duration::from_nanos(1 << 20);
+
+/// Description of bytes that no request asked for.
+const SURPLUS: &str = "bytes after the end of the reply";
+
+/// Description of a status that counts as an error.
+struct StatusReason(u16);
+
+impl fmt::Display for StatusReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {}", self.0)
+    }
+}
 
 impl ActiveConnections {
     /// Handles a completion on one of the connections.
@@ -92,14 +106,17 @@ impl ActiveConnections {
     fn receive_plaintext(&mut self, io: &mut impl Io, token: Token, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let connection = &mut self.connections[token.slot() as usize];
-            let Some(request) = connection.in_flight.first() else {
+            let Some(&request) = connection.in_flight.first() else {
                 // Unsolicited data desynchronises requests and replies.
                 return self.on_connection_lost(io, token);
             };
             if std::mem::take(&mut connection.awaits_first_byte)
                 && self.first_byte_timeout.is_some()
             {
-                io.set_deadline(token, Some(request.scheduled + self.timeout));
+                io.set_deadline(
+                    token,
+                    Some((connection.issued_at + self.timeout).min(self.cut_at)),
+                );
             }
             let message = self.workload.message(request.message);
             let (status, check) = (&mut self.stats.counts.status, &mut connection.check);
@@ -138,18 +155,23 @@ impl ActiveConnections {
         let checked = expect
             .zip(connection.check.take())
             .map(|(expect, check)| check.finish(expect, done.status));
-        match checked {
-            Some(Err(unmet)) => self.stats.record_failure_with_reason(1, Failure::Check, &unmet),
-            _ => self.stats.record_reply(request.scheduled, request.sent, now),
+        if let Some(Err(unmet)) = checked {
+            self.stats.record_failure_with_reason(1, Failure::Check, &unmet);
+        } else if done.status >= 400 && !expect.is_some_and(Expect::checks_status) {
+            self.stats.record_failure_with_reason(1, Failure::Status, &StatusReason(done.status));
+        } else if !alone && connection.in_flight.is_empty() {
+            self.stats.record_failure_with_reason(1, Failure::Surplus, &SURPLUS);
+        } else {
+            self.stats.record_reply(request.scheduled, request.sent, now);
         }
         connection.reply_count = connection.reply_count.saturating_add(1);
-        if let Some(next) = connection.in_flight.first() {
+        if !connection.in_flight.is_empty() {
             if !done.keep_alive {
                 return self.fail_requests(io, token, Failure::ConnReset, &"");
             }
             connection.awaits_first_byte = true;
-            let scheduled = next.scheduled;
-            return io.set_deadline(token, Some(self.first_byte_deadline(scheduled, now)));
+            let issued_at = connection.issued_at;
+            return io.set_deadline(token, Some(self.first_byte_deadline(issued_at, now)));
         }
         let keep = done.keep_alive && alone;
         if connection.script.is_some() {
@@ -172,7 +194,7 @@ impl ActiveConnections {
         let Some(burst) = self.cursor.next_burst(&mut script) else {
             self.stats.counts.sessions.completed += 1;
             connection.stage = Stage::Available;
-            if keep && connection.expires_at > now && connection.expires_at < super::NEVER {
+            if keep && connection.expires_at > now && connection.expires_at < NEVER {
                 connection.stage = Stage::Holding;
                 return io.set_deadline(token, Some(connection.expires_at));
             }
@@ -255,13 +277,22 @@ impl ActiveConnections {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
         match connection.stage {
-            Stage::Connecting => self.time_out(io, token, TimeoutKind::Connect),
+            Stage::Connecting => {
+                let limit = self.connect_timeout.unwrap_or(self.timeout).min(self.timeout);
+                if connection.opened_at + limit > now {
+                    return self.cut(io, token);
+                }
+                self.time_out(io, token, TimeoutKind::Connect);
+            }
             Stage::AwaitingReply => {
                 let Some(request) = connection.in_flight.first() else { return };
-                let whole = request.scheduled + self.timeout;
-                if whole <= now {
+                if connection.issued_at + self.timeout <= now {
                     return self.time_out(io, token, TimeoutKind::Reply);
                 }
+                if self.cut_at <= now {
+                    return self.cut(io, token);
+                }
+                let whole = (connection.issued_at + self.timeout).min(self.cut_at);
                 match self.first_byte_timeout {
                     Some(first) if connection.awaits_first_byte && request.sent + first <= now => {
                         self.time_out(io, token, TimeoutKind::FirstByte);

@@ -69,7 +69,10 @@ impl Objective {
                     + report.timeouts.connect
                     + report.tls.failed;
                 let (times, failed) = match of {
-                    TimeMetric::Latency => (&report.histograms.latency, requests.failed),
+                    TimeMetric::Latency => (
+                        &report.histograms.latency,
+                        requests.failed.saturating_add(requests.missed),
+                    ),
                     TimeMetric::Service => (&report.histograms.service, requests.failed),
                     TimeMetric::Connect => (&report.histograms.connect, failed_connects),
                 };
@@ -83,8 +86,8 @@ impl Objective {
                 _ => Measured::Value(report.reply_rate),
             },
             // Use the actual number of requests, which differs from the mean of a Poisson process.
-            Metric::Rate if requests.scheduled > 0 && report.duration_s > 0.0 => {
-                Measured::Value(report.reply_rate * report.duration_s / requests.scheduled as f64)
+            Metric::Rate if requests.answerable > 0 && report.duration_s > 0.0 => {
+                Measured::Value(report.reply_rate * report.duration_s / requests.answerable as f64)
             }
             Metric::Rate => Measured::Missing(NoValue::NoData),
             Metric::Idle => ratio(report.idle.open, report.idle.requested),

@@ -67,6 +67,11 @@ impl Expect {
         Expect { length: None, sha256: None, ..self }
     }
 
+    /// Returns whether the status is checked.
+    pub(crate) fn checks_status(&self) -> bool {
+        !self.status.is_empty()
+    }
+
     /// Returns whether there is any check.
     pub(super) fn has_checks(&self) -> bool {
         *self != Expect::default()

@@ -78,6 +78,24 @@ impl Cursor {
         }
     }
 
+    /// Skips up to `count` arrivals of requests, or of connections or sessions, and returns their
+    /// number. Elements of a list or of a session file are skipped with them.
+    pub(crate) fn skip(&mut self, count: u64, requests: bool) -> u64 {
+        let limit = match &self.workload.selection {
+            Selection::List(list) if !list.repeat => list.steps.len() as u64,
+            Selection::List(_) => u64::MAX,
+            Selection::Sessions(all) if !requests => all.count.unwrap_or(u64::MAX),
+            Selection::Single
+            | Selection::Weighted { .. }
+            | Selection::Mix(_)
+            | Selection::Sessions(_) => return count,
+        };
+        let remaining = limit.saturating_sub(self.next).div_ceil(self.stride);
+        let skipped = count.min(remaining);
+        self.next = self.next.saturating_add(skipped.saturating_mul(self.stride));
+        skipped
+    }
+
     /// Starts the next connection or session. Returns `None` after the last.
     pub(crate) fn next_session(&mut self) -> Option<SessionState> {
         let mut script =

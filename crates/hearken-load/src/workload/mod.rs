@@ -35,6 +35,7 @@ pub(crate) use cursor::{Cursor, SessionState};
 pub use distribution::Distribution;
 pub(crate) use message::Message;
 pub use request_count::Count;
+pub(crate) use wsesslog::Burst;
 
 use alias_table::AliasTable;
 use message::{MessageBuilder, Request, RequestError};

@@ -52,7 +52,7 @@ fn accepts_replies_before_the_end_of_the_request() {
     });
     assert_conserved(&report);
     assert_eq!(report.status.client_error, 10, "{report}");
-    assert_eq!(report.errors, Errors::default(), "{report}");
+    assert_eq!(report.errors, Errors { status: 10, ..Errors::default() }, "{report}");
     // On a persistent connection the rest of the request precedes the next request.
     let server = Server::start(|_| Behaviour::Reply);
     let report = load(&Config { template, ..config(server.url()) });
@@ -88,6 +88,7 @@ fn arriving_connections_stay_open_for_their_lifetime() {
         // Nothing is sent after the end of the run: allow time for the second requests.
         rate: "1000@9.5ms,0".parse().unwrap(),
         duration: Some(Duration::from_secs(2)),
+        connections: None,
         connection_lifetime: Some("1h".parse().unwrap()),
         requests_per_connection: NonZeroU32::new(2).map(Count::exactly),
         ..config(server.url())

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, Config, Count, Model, Profile, Report, Source, StopSignal, run};
+use hearken_load::{
+    Arrivals, Config, Count, Model, Profile, QueueOrder, Report, Source, StopSignal, run,
+};
 use proptest::prelude::*;
 use tempfile::NamedTempFile;
 
@@ -29,6 +31,8 @@ fn config(server: &Server, source: Source, threads: usize) -> Config {
         arrivals: Arrivals::Constant,
         threads: NonZeroUsize::new(threads).unwrap(),
         connections: NonZeroUsize::new(6),
+        // Requests keep their order while they wait.
+        queue: QueueOrder::Fifo,
         timeout: Duration::from_secs(20),
         idle_connections: 5,
         ..Config::default()

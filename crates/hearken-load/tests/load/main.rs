@@ -15,6 +15,7 @@ mod finite_workloads;
 mod idle;
 mod lockstep;
 mod open_loop;
+mod overload;
 mod progress;
 mod ranks;
 mod server;

@@ -91,15 +91,18 @@ impl Behaviour {
 
     /// Returns whether the reply is complete.
     pub fn replies(self) -> bool {
-        self.keeps_connection()
-            || self.ends_connection()
-            || matches!(self, Behaviour::TooShort | Behaviour::GarbageAfter)
+        self.keeps_connection() || self.ends_connection() || self.is_error()
+    }
+
+    /// Returns whether the reply is complete and an error.
+    pub fn is_error(self) -> bool {
+        matches!(self, Behaviour::Missing | Behaviour::TooShort | Behaviour::GarbageAfter)
     }
 
     /// Returns whether the reply is complete and the connection is reusable.
     pub fn keeps_connection(self) -> bool {
         use Behaviour::*;
-        matches!(self, Reply | Missing | Slow | Chunked | ByteByByte | Interim | Flood)
+        matches!(self, Reply | Slow | Chunked | ByteByByte | Interim | Flood)
     }
 
     /// Returns whether the reply is complete and the last on its connection.
