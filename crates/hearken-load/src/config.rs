@@ -64,7 +64,8 @@ pub struct Config {
     /// Lifetime of a connection. No request is sent on it afterwards. Where connections or sessions
     /// arrive, each connection stays open for this time.
     pub connection_lifetime: Option<Distribution>,
-    /// Request timeout, measured from the scheduled send time.
+    /// Maximum time that a request waits for a connection, and then maximum time from sending it, or
+    /// from opening a connection for it, until its reply is complete.
     pub timeout: Duration,
     /// Timeout for opening a connection.
     pub connect_timeout: Option<Duration>,

@@ -205,7 +205,8 @@ impl Trial {
         let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
         let late = Duration::from_nanos(lateness) > MAX_LATENESS
             && lateness >= latency / LATE_LATENCY_RATIO;
-        let short = report.errors.fd_unavail + report.errors.addr_unavail > 0;
+        let short = report.errors.fd_unavail + report.errors.addr_unavail > 0
+            || report.missed.generator > 0;
         Trial {
             rate: report.offered_rate,
             purpose: Purpose::default(),

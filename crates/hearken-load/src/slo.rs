@@ -27,19 +27,20 @@ const MAX_OBJECTIVES: usize = 64;
 /// | `service.p99` and so on | service time, from the time of sending | the same |
 /// | `connect.p99` and so on | time to open a connection | the same |
 /// | `errors` | failed or unfinished requests, as a ratio of scheduled ones | `0.1%` or `0.001` |
-/// | `rate` | replies per second, or as a ratio of scheduled requests | `990/s`; `99%` or `0.99` |
+/// | `missed` | requests that the generator could not send, as a ratio of scheduled ones | `1%` or `0.01` |
+/// | `rate` | replies per second, or as a ratio of answerable requests | `990/s`; `99%` or `0.99` |
 /// | `idle` | idle connections at the end, as a ratio of those requested | `99%` or `0.99` |
 ///
 /// Comparisons are `<`, `<=`, `>` and `>=`.
 ///
-/// **A failed request counts as longer than every limit.** A server that drops half of its requests
+/// **A failed or missed request counts as longer than every limit.** A server that drops half of its requests
 /// answers the rest quickly. A percentile of the replies alone would hide the failures. Therefore
 /// `p99` covers replies and failures, and after a single failure `mean` and `max` meet no upper
 /// limit. For `connect`, failures are connections that were refused, timed out, failed in the TLS
 /// handshake, or lacked a descriptor or port.
 ///
-/// As a ratio, `rate` counts only replies received before the end of the arrivals. In a run of 3 s,
-/// a latency of 30 ms delays 1 % of the replies beyond that.
+/// As a ratio, `rate` counts only replies received before the end of the arrivals, and only requests
+/// scheduled early enough for that: [`Requests::answerable`](crate::Requests::answerable).
 ///
 /// ```
 /// use hearken_load::{Objectives, Report};

@@ -21,7 +21,7 @@ Examples:
 #[command(after_long_help = "\
 Examples:
   hearken load http://127.0.0.1:8080/index.html --rate 2000 --duration 10s
-      Send 2,000 requests per second over 50 connections, on schedule even if replies are late.
+      Send 2,000 requests per second on schedule, over as many connections as they need.
   hearken load http://127.0.0.1:8080/ --rate 500 --per-connection 1 --json result.json
       Open one connection per request, and write the result as JSON.
   hearken load http://127.0.0.1:8080/ --rate 1000 --idle 10000
@@ -113,7 +113,10 @@ pub(crate) struct LoadArgs {
     /// descriptor tables of their own as the connections need.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Connections")]
     pub(crate) idle: usize,
-    /// Request timeout, measured from the scheduled send time
+    /// Request timeout, for waiting and then again for the reply
+    ///
+    /// A request waits at most this long for a connection. From then on, the server has this long for the
+    /// complete reply.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration, help_heading = "Connections")]
     pub(crate) timeout: Duration,
     /// Connect timeout [default: none]
@@ -289,7 +292,7 @@ pub(crate) struct LoadArgs {
 pub(crate) struct KneeArgs {
     /// Exit with 3 if objectives are missed, e.g. p99<5ms,errors<0.1%
     ///
-    /// Figures are percentiles of the latency (pN), mean, max, service.pN, connect.pN, errors, rate and idle.
+    /// Figures are percentiles of the latency (pN), mean, max, service.pN, connect.pN, errors, missed, rate and idle.
     /// Failed requests count as slower than any limit.
     #[arg(long, value_name = "OBJECTIVES", conflicts_with = "lockstep", help_heading = "Results")]
     pub(crate) slo: Option<Objectives>,

@@ -81,6 +81,7 @@ impl Objective {
             Metric::Errors => {
                 ratio(requests.failed.saturating_add(requests.unfinished), requests.scheduled)
             }
+            Metric::Missed => ratio(requests.missed, requests.scheduled),
             Metric::Rate if self.unit == Unit::PerSecond => match requests.scheduled {
                 0 => Measured::Missing(NoValue::NoData),
                 _ => Measured::Value(report.reply_rate),

@@ -8,8 +8,10 @@ use std::str::FromStr;
 pub(crate) enum Metric {
     /// A time.
     Time(TimeMetric, Statistic),
-    /// The ratio of requests without a reply.
+    /// The ratio of failed or unfinished requests.
     Errors,
+    /// The ratio of requests that the generator could not send.
+    Missed,
     /// Replies per second, or the ratio of requests with a reply.
     Rate,
     /// The ratio of idle connections that are established.
@@ -126,7 +128,9 @@ impl Metric {
             Metric::Time(..) => {
                 matches!(unit, Unit::Nanos | Unit::Micros | Unit::Millis | Unit::Seconds)
             }
-            Metric::Errors | Metric::Idle => matches!(unit, Unit::Percent | Unit::Ratio),
+            Metric::Errors | Metric::Missed | Metric::Idle => {
+                matches!(unit, Unit::Percent | Unit::Ratio)
+            }
             Metric::Rate => matches!(unit, Unit::Percent | Unit::Ratio | Unit::PerSecond),
         };
         let whole = unit.to_base(value);
@@ -145,7 +149,9 @@ impl Metric {
     fn units(self) -> &'static str {
         match self {
             Metric::Time(..) => "expected a time with a unit: ns, us, ms or s",
-            Metric::Errors | Metric::Idle => "expected a ratio such as 0.1% or 0.001",
+            Metric::Errors | Metric::Missed | Metric::Idle => {
+                "expected a ratio such as 0.1% or 0.001"
+            }
             Metric::Rate => "expected a rate such as 990/s, or a ratio such as 99% or 0.99",
         }
     }
@@ -165,6 +171,7 @@ impl FromStr for Metric {
             ("mean", _) => Statistic::Mean,
             ("max", _) => Statistic::Max,
             (_, "errors") => return Ok(Metric::Errors),
+            (_, "missed") => return Ok(Metric::Missed),
             (_, "rate") => return Ok(Metric::Rate),
             (_, "idle") => return Ok(Metric::Idle),
             _ => match statistic.strip_prefix('p') {
@@ -174,7 +181,7 @@ impl FromStr for Metric {
                 _ => {
                     return Err(format!(
                         "unknown metric '{text}'; available are p50, p99, p99.9 and so on, mean, max, \
-                         service.p99, connect.p99 and so on, errors, rate, idle"
+                         service.p99, connect.p99 and so on, errors, missed, rate, idle"
                     ));
                 }
             },
@@ -210,6 +217,7 @@ impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (times, statistic) = match self {
             Metric::Errors => return f.write_str("errors"),
+            Metric::Missed => return f.write_str("missed"),
             Metric::Rate => return f.write_str("rate"),
             Metric::Idle => return f.write_str("idle"),
             Metric::Time(times, statistic) => (times, statistic),

@@ -48,6 +48,7 @@ pub(crate) fn report(pieces: &[Piece]) -> Report {
     report.requests.failed = failed;
     report.requests.scheduled = all.len() as u64 + failed;
     report.requests.sent = report.requests.scheduled;
+    report.requests.answerable = report.requests.scheduled;
     report.status.success = all.len() as u64;
     report.errors.client_timo = failed;
     report.timeouts.reply = failed;

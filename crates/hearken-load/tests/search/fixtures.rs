@@ -11,6 +11,7 @@ pub(crate) fn report(latencies_ms: &[u64], failed: u64) -> Report {
     let mut latency = Histogram::new();
     latencies_ms.iter().for_each(|&ms| latency.record(Duration::from_millis(ms)));
     let replies = latencies_ms.len() as u64;
+    let scheduled = replies + failed;
     Report {
         schema: SCHEMA.to_owned(),
         complete: true,
@@ -18,7 +19,13 @@ pub(crate) fn report(latencies_ms: &[u64], failed: u64) -> Report {
         duration_s: 1.0,
         connections: 1,
         threads: 1,
-        requests: Requests { scheduled: replies + failed, replies, failed, ..Requests::default() },
+        requests: Requests {
+            scheduled,
+            replies,
+            failed,
+            answerable: scheduled,
+            ..Requests::default()
+        },
         reply_rate: replies as f64,
         latency_ns: latency.quantiles(),
         errors: Errors { client_timo: failed, ..Errors::default() },

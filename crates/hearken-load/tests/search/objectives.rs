@@ -84,6 +84,16 @@ fn failed_requests_exceed_every_limit() {
 }
 
 #[test]
+fn missed_requests_exceed_every_limit_but_are_no_errors() {
+    let mut report = fixtures::report(&[1; 980], 0);
+    (report.requests.scheduled, report.requests.missed) = (1000, 20);
+    report.requests.answerable = 1000;
+    assert!(!judge("p99<5ms", &report).passed && judge("p98<5ms", &report).passed);
+    assert!(judge("errors<=0%", &report).passed && judge("missed<=2%", &report).passed);
+    assert!(!judge("missed<2%", &report).passed && !judge("rate>=99%", &report).passed);
+}
+
+#[test]
 fn an_objective_without_data_is_not_met() {
     for objective in [
         "p99<1s",
@@ -91,6 +101,7 @@ fn an_objective_without_data_is_not_met() {
         "mean<1s",
         "connect.p99<1s",
         "errors<1%",
+        "missed<1%",
         "rate>=0%",
         "rate>=0/s",
         "idle>=0",
