@@ -13,6 +13,7 @@ fn full() -> Report {
     let mut full = report(&[Piece { latencies: vec![1], ..Piece::default() }]);
     full.requests_per_connection = Some("1".to_owned());
     full.command = vec!["hearken".to_owned()];
+    full.labels.insert("machine".to_owned(), "a".to_owned());
     full.machine = "a machine".to_owned();
     let part = Part {
         rank: 0,

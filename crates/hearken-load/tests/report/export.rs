@@ -28,9 +28,9 @@ fn csv_has_one_line_per_interval() {
     assert!(lines[0].starts_with("offset_s,duration_s,draining,scheduled,"), "{}", lines[0]);
     let columns = lines[0].split(',').count();
     assert!(lines.iter().all(|line| line.split(',').count() == columns), "{text}");
-    assert!(lines[1].starts_with("0,1,false,4,4,3,1,0,10,3.000,3,"), "{}", lines[1]);
-    assert!(lines[2].starts_with("1,1,false,2,2,0,2,0,10,0.000,0,,"), "{}", lines[2]);
-    assert!(lines[3].starts_with("2,1,true,0,0,1,0,0,10,1.000,1,"), "{}", lines[3]);
+    assert!(lines[1].starts_with("0,1,false,4,4,3,1,0,0,10,3.000,3,"), "{}", lines[1]);
+    assert!(lines[2].starts_with("1,1,false,2,2,0,2,0,0,10,0.000,0,,"), "{}", lines[2]);
+    assert!(lines[3].starts_with("2,1,true,0,0,1,0,0,0,10,1.000,1,"), "{}", lines[3]);
 }
 
 #[test]
