@@ -141,7 +141,9 @@ impl<I: Io> Worker<I> {
             }
             let running = self.turn(Some(end))?;
             let now = self.io.now();
-            if !running || now >= end || self.shared.finished.load(Ordering::Acquire) {
+            // Send what was due, unless the generator is too far behind.
+            let has_ended = now >= end && (self.next_arrival.is_none() || now >= end + MAX_DELAY);
+            if !running || has_ended || self.shared.finished.load(Ordering::Acquire) {
                 break (running, now);
             }
         };
