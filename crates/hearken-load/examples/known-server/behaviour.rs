@@ -35,7 +35,7 @@ pub(crate) struct Stall {
     pub(crate) period: Duration,
 }
 
-/// What the server does with a request.
+/// The treatment of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Reply,

@@ -21,7 +21,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time without accepting after an error such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the server counts.
+/// Counts of connections and requests.
 #[derive(Debug, Default)]
 struct Counts {
     accepted: u64,
