@@ -71,6 +71,7 @@ mod shard;
 mod slo;
 mod source_addresses;
 mod statistics;
+mod step_table;
 mod stop;
 mod summary;
 mod target;
@@ -101,6 +102,7 @@ pub use report::{
 pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUsage};
 pub use slo::{Measured, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives};
+pub use step_table::LoadStep;
 pub use stop::StopSignal;
 pub use summary::Grouped;
 pub use tls::{TlsError, TlsOptions};

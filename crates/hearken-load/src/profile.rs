@@ -12,6 +12,8 @@ const MAX_RATE: f64 = 1e9;
 const MAX_PIECE_SECONDS: f64 = 315_360_000.0;
 /// Maximum number of pieces.
 const MAX_PIECES: usize = 10_000;
+/// Minimum length of an interval of the report that is derived from steps.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An arrival rate over time. It consists of pieces with a constant or linearly changing rate. The
 /// last rate continues until the run ends.
@@ -33,14 +35,14 @@ pub struct Profile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Piece {
+pub(crate) struct Piece {
     /// Arrivals per second at the start and at the end of the piece.
-    from: f64,
-    to: f64,
+    pub(crate) from: f64,
+    pub(crate) to: f64,
     /// Length in seconds; infinite if the piece lasts until the run ends.
-    length: f64,
+    pub(crate) length: f64,
     /// Start of the piece in seconds, and number of expected arrivals before it.
-    start: f64,
+    pub(crate) start: f64,
     arrivals_before: f64,
 }
 
@@ -149,6 +151,34 @@ impl Profile {
         within.map_or(0.0, |piece| piece.rate_after(time - piece.start))
     }
 
+    /// Returns true if there is only one rate.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.pieces.windows(2).all(|pair| pair[0].to == pair[1].from)
+            && self.pieces.iter().all(|piece| piece.from == piece.to)
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Returns the index of the piece at a time in seconds.
+    pub(crate) fn index_at(&self, time: f64) -> usize {
+        self.pieces.partition_point(|piece| piece.start <= time).saturating_sub(1)
+    }
+
+    /// Returns the longest interval up to `max` that divides the shortest step into equal parts, so
+    /// that intervals do not span steps of the same length. Returns `max` if there is one piece, or
+    /// if the interval would be shorter than [`MIN_INTERVAL`].
+    pub(crate) fn interval_within_steps(&self, max: Duration) -> Duration {
+        let shortest = self.pieces.iter().map(|piece| piece.length).fold(f64::INFINITY, f64::min);
+        // Tolerate rounding of lengths such as 0.3 s.
+        let count = (shortest / max.as_secs_f64() - 1e-9).ceil().max(1.0);
+        match Duration::try_from_secs_f64(shortest / count) {
+            Ok(interval) if self.pieces.len() > 1 && interval >= MIN_INTERVAL => interval.min(max),
+            _ => max,
+        }
+    }
+
     /// Creates the inverse function, which returns arrival times.
     pub(crate) fn arrival_times(&self) -> ArrivalTimes {
         ArrivalTimes { profile: self.clone(), piece: 0 }
@@ -156,7 +186,7 @@ impl Profile {
 }
 
 impl Piece {
-    fn rate_after(&self, seconds: f64) -> f64 {
+    pub(crate) fn rate_after(&self, seconds: f64) -> f64 {
         if self.from == self.to {
             return self.from;
         }
@@ -341,6 +371,22 @@ mod tests {
         assert_eq!(Profile::steps("1k,500@1m").unwrap(), "1000@60s,500@60s".parse().unwrap());
         assert_eq!(Profile::steps("3..1/1@1s").unwrap(), "3@1s,2@1s,1@1s".parse().unwrap());
         assert_eq!(steps.rate_at(Duration::from_secs(3)), 200.0);
+    }
+
+    #[test]
+    fn intervals_divide_the_shortest_step() {
+        let within = |profile: &str, max: u64| {
+            let profile: Profile = profile.parse().unwrap();
+            profile.interval_within_steps(Duration::from_millis(max)).as_millis()
+        };
+        assert_eq!(within("1@10s,2@10s", 1000), 1000);
+        assert_eq!(within("1@500ms,2@500ms", 1000), 500);
+        assert_eq!(within("1@3s,2@2.4s,5", 1000), 800);
+        assert_eq!(within("1@300ms,2@300ms", 100), 100);
+        assert_eq!(within("1@1ms,2@1ms", 1000), 1000);
+        for one_piece in ["5", "1..2@500ms", "5@1s"] {
+            assert_eq!(within(one_piece, 1000), 1000);
+        }
     }
 
     fn profile() -> impl Strategy<Value = Profile> {

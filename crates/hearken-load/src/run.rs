@@ -84,7 +84,7 @@ pub fn run(
         finite: config.is_finite(),
         finished: AtomicBool::new(false),
         duration: run_duration(config, model),
-        report_interval: config.report_interval,
+        report_interval: config.rate.interval_within_steps(config.report_interval),
         prepare_timeout: config.timeout,
     });
     let load = Arc::new(Load {

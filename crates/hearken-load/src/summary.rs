@@ -109,7 +109,8 @@ impl Report {
         write_quantiles(f, "service", &self.service_ns, "from the time of sending")?;
         write_quantiles(f, "connect", &self.connect_ns, "to open a connection")?;
         write_quantiles(f, "lateness", &self.lateness_ns, "of the generator")?;
-        writeln!(f)
+        writeln!(f)?;
+        self.write_steps(f)
     }
 
     fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

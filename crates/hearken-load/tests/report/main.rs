@@ -11,6 +11,7 @@ mod export;
 mod fixtures;
 mod merge;
 mod rank;
+mod steps;
 mod summary;
 
 use proptest::prelude::ProptestConfig;
