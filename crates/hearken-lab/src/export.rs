@@ -12,7 +12,7 @@ use crate::html;
 use crate::load_figures;
 use crate::peers;
 use crate::results::Report;
-use crate::svg::{self, Chart, ON_WHITE};
+use crate::svg::{self, Chart, LIGHT, plot};
 use crate::table;
 
 /// A report that can be rendered.
@@ -66,7 +66,8 @@ impl Render for hearken_load::Report {
     }
 
     fn render_svg(&self) -> Vec<(&'static str, String)> {
-        standalone(load_figures::figures(self))
+        let figures = load_figures::figures(self).into_iter();
+        figures.map(|f| (f.name, plot::standalone(f.title, &f.panels, &LIGHT))).collect()
     }
 
     fn render_text(&self) -> String {
@@ -93,7 +94,7 @@ pub fn figures_svg(report: &impl Render) -> Vec<(&'static str, String)> {
 
 /// Renders figures as standalone SVG documents.
 pub(crate) fn standalone<P: Chart>(figures: Vec<Figure<P>>) -> Vec<(&'static str, String)> {
-    let css = svg::stylesheet(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
+    let css = svg::stylesheet(&LIGHT);
     figures
         .into_iter()
         .map(|f| (f.name, svg::figure(f.title, &f.panels, Some(&css)).into_string() + "\n"))

@@ -3,7 +3,7 @@
 use crate::results::Report;
 use crate::stats::Estimate;
 use crate::summary::Cell;
-use crate::svg::{Panel, Point, Series, XAxis};
+use crate::svg::{Panel, Point, Series};
 use crate::units::{mebibytes, micros};
 
 /// A figure: one or more panels with a common title.
@@ -87,8 +87,6 @@ fn panel(
     Panel {
         title: title.into(),
         x_title: "idle connections".into(),
-        x_axis: XAxis::Values,
-        log: false,
         series: series.filter(|s| !s.points.is_empty()).collect(),
     }
 }

@@ -4,7 +4,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figures::Figure;
 use crate::results::Report;
-use crate::svg::{self, Chart, ON_DARK, ON_WHITE};
+use crate::svg::plot::Plot;
+use crate::svg::{self, Chart, DARK, LIGHT, plot};
 use crate::table::{Table, is_text};
 use crate::units::{mebibytes, number};
 
@@ -19,11 +20,12 @@ pub(crate) use quick::quick;
 const PAGE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--text:#1a1c1f;--soft:#5a626b;--line:#d9dde2;\
 --panel:#f5f6f8}\
-@media(prefers-color-scheme:dark){:root{--ground:#14171a;--text:#e6e8ea;--soft:#9aa3ad;\
+@media screen and (prefers-color-scheme:dark){:root{--ground:#14171a;--text:#e6e8ea;--soft:#9aa3ad;\
 --line:#363c43;--panel:#1d2125}}\
 body{margin:0;background:var(--ground);color:var(--text);font:16px/1.5 system-ui,sans-serif}\
 main{max-width:62rem;margin:auto;padding:1.5rem 1rem 4rem}\
-h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0}h2{font-size:1.2rem;margin:2.5rem 0 .5rem}\
+main.full{max-width:none;padding:1.5rem clamp(1rem,3vw,3rem) 4rem}\
+h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0;overflow-wrap:anywhere}h2{font-size:1.2rem;margin:2.5rem 0 .5rem}\
 p,li{max-width:46rem}.soft,figcaption{color:var(--soft)}\
 figure{margin:0}.wide{overflow-x:auto}.wide svg{display:block;width:100%;min-width:21rem;\
 max-width:42rem}\
@@ -36,12 +38,22 @@ overflow-wrap:anywhere}\
 .note{background:var(--panel);border-left:4px solid #d55e00;padding:.5rem .8rem;margin:.5rem 0;\
 max-width:44rem}\
 pre{background:var(--panel);padding:.8rem;overflow-x:auto;font-size:.9rem}\
-summary{cursor:pointer;padding:.2rem 0}";
+summary{cursor:pointer;padding:.2rem 0}\
+@media print{:root{color-scheme:light}main,main.full{max-width:none;padding:0}\
+figure,tr,.note{break-inside:avoid}h2{break-after:avoid}.note{print-color-adjust:exact}\
+pre{white-space:pre-wrap}.wide{overflow:visible}}";
 
 /// Renders a complete page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
-    let light = svg::stylesheet(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
-    let dark = svg::stylesheet(&ON_DARK, "#e6e8ea", "#363c43", "#14171a");
+    document(title, None, body)
+}
+
+/// Renders a complete page that is as wide as the window.
+pub(crate) fn full_page(title: &str, body: &Markup) -> String {
+    document(title, Some("full"), body)
+}
+
+fn document(title: &str, class: Option<&str>, body: &Markup) -> String {
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -50,10 +62,12 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
                 meta name="viewport" content="width=device-width,initial-scale=1";
                 title { (title) }
                 // Only constants of this crate, no text from a run.
-                style { (PreEscaped(PAGE)) (PreEscaped(light))
-                    "@media(prefers-color-scheme:dark){" (PreEscaped(dark)) "}" }
+                style { (PreEscaped(PAGE)) (PreEscaped(svg::stylesheet(&LIGHT)))
+                    // Paper is white.
+                    "@media screen and (prefers-color-scheme:dark){"
+                    (PreEscaped(svg::stylesheet(&DARK))) "}" (PreEscaped(plot::page_rules())) }
             }
-            body { main { (body) } }
+            body { main class=[class] { (body) } }
         }
     };
     markup.into_string()
@@ -66,6 +80,19 @@ pub(crate) fn sections<P: Chart>(figures: &[Figure<P>]) -> Markup {
             h2 { (figure.title) }
             figure {
                 div.wide { (svg::figure(figure.title, &figure.panels, None)) }
+                figcaption { (figure.caption) }
+            }
+        }
+    }
+}
+
+/// Renders the figures with their captions, in the full width of the page.
+pub(crate) fn wide_sections(figures: &[Figure<Plot>]) -> Markup {
+    html! {
+        @for figure in figures {
+            h2 { (figure.title) }
+            figure.plots {
+                @for panel in &figure.panels { (panel.in_page(figure.title)) }
                 figcaption { (figure.caption) }
             }
         }

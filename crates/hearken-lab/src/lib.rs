@@ -26,6 +26,7 @@ mod process;
 mod process_tree;
 mod progress;
 mod quick;
+pub mod rate_plot;
 mod results;
 mod run;
 pub mod stats;

@@ -1,13 +1,18 @@
-//! Line charts as SVG: scales, axes, markers, error bars and non-overlapping labels.
+//! Charts as SVG: scales, axes, markers, error bars and non-overlapping labels.
 
 use maud::{Markup, PreEscaped, html};
 
 use crate::units::{number, tick, with_margin};
 
 pub(crate) mod dot_plot;
+pub(crate) mod heat_map;
+pub(crate) mod line_plot;
+pub(crate) mod plot;
 mod x_axis;
 
 pub(crate) use x_axis::XAxis;
+
+use x_axis::spaced;
 
 /// Width of a figure in user units; the font size is chosen for it.
 const WIDTH: f64 = 560.0;
@@ -26,11 +31,45 @@ const DODGE: f64 = 5.0;
 const LOG_THRESHOLD: f64 = 20.0;
 
 /// Colours of the series on white, distinguishable with colour blindness (Okabe and Ito, 2008).
-pub(crate) const ON_WHITE: [&str; 7] =
+const ON_WHITE: [&str; 7] =
     ["#d55e00", "#e69f00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#555555"];
 /// Colours of the series on a dark background.
-pub(crate) const ON_DARK: [&str; 7] =
+const ON_DARK: [&str; 7] =
     ["#ff8a3d", "#f5c242", "#7cc8f2", "#4f9fe0", "#2bc79b", "#e59bc4", "#bbbbbb"];
+
+/// Colours of the levels of a heat map, from few to many. They are a part of viridis, which is distinguishable
+/// with colour blindness and in greyscale. The first is the closest to the background.
+const HEAT_ON_WHITE: [&str; heat_map::LEVELS] =
+    ["#a5db36", "#5ec962", "#28ae80", "#21918c", "#2c728e", "#3b528b", "#440154"];
+const HEAT_ON_DARK: [&str; heat_map::LEVELS] =
+    ["#46337f", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"];
+
+/// The colours of charts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Theme {
+    series: &'static [&'static str; 7],
+    heat: &'static [&'static str; heat_map::LEVELS],
+    text: &'static str,
+    faint: &'static str,
+    background: &'static str,
+}
+
+/// Colours on white.
+pub(crate) const LIGHT: Theme = Theme {
+    series: &ON_WHITE,
+    heat: &HEAT_ON_WHITE,
+    text: "#1a1c1f",
+    faint: "#d9dde2",
+    background: "#fff",
+};
+/// Colours on a dark background.
+pub(crate) const DARK: Theme = Theme {
+    series: &ON_DARK,
+    heat: &HEAT_ON_DARK,
+    text: "#e6e8ea",
+    faint: "#363c43",
+    background: "#14171a",
+};
 
 /// Paths of the markers around the origin, in the order of the colours.
 const MARKERS: [&str; 7] = [
@@ -74,27 +113,25 @@ pub(crate) struct Series {
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x_title: String,
-    pub(crate) x_axis: XAxis,
-    /// Whether the scale is always logarithmic.
-    pub(crate) log: bool,
     pub(crate) series: Vec<Series>,
 }
 
 /// Returns the style sheet for the classes of a figure.
-pub(crate) fn stylesheet(colours: &[&str; 7], text: &str, faint: &str, background: &str) -> String {
+pub(crate) fn stylesheet(theme: &Theme) -> String {
+    let Theme { text, faint, background, .. } = theme;
     let mut css = format!(
         "svg text{{font:14px system-ui,sans-serif;fill:{text}}}svg .b{{font-weight:600}}\
          svg .n{{font-size:12px;opacity:.8}}svg .g{{stroke:{faint};stroke-width:1}}\
          svg .s{{stroke-width:1}}"
     );
-    for (i, colour) in colours.iter().enumerate() {
+    for (i, colour) in theme.series.iter().enumerate() {
         css += &format!("svg .c{i}{{stroke:{colour};fill:{colour}}}");
     }
     // These rules come after the colours and partly override them.
-    css + "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
-           stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}svg .r{stroke-linecap:round;\
-           stroke-linejoin:round}"
-        + &format!("svg .h{{fill:{background};stroke-width:2}}")
+    css += "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
+            stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}svg .r{stroke-linecap:round;\
+            stroke-linejoin:round}";
+    css + &format!("svg .h{{fill:{background};stroke-width:2}}") + &plot::rules(theme)
 }
 
 /// A chart of a figure. Charts are stacked vertically.
@@ -141,9 +178,13 @@ pub(crate) fn figure(alternative: &str, panels: &[impl Chart], css: Option<&str>
 
 fn draw(panel: &Panel) -> Markup {
     let points = || panel.series.iter().flat_map(|s| &s.points);
-    let x = panel.x_axis.scale(points().map(|p| p.x), LEFT, RIGHT);
-    let y =
-        Scale::for_values(points().filter(|p| p.y.is_finite()), panel.log, TOP + PLOT_HEIGHT, TOP);
+    let x = Scale::linear(points().map(|p| p.x), LEFT + 14.0, RIGHT - 18.0);
+    let y = Scale::for_values(points().filter(|p| p.y.is_finite()), TOP + PLOT_HEIGHT, TOP);
+    // The measured values are the ticks.
+    let mut values: Vec<f64> = points().map(|p| p.x).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let x_ticks = spaced(values.into_iter().map(|value| (x.at(value), number(value))), 1.0);
     let bottom = TOP + PLOT_HEIGHT;
     html! {
         text.b x="8" y="20" { (panel.title) @if y.log { " (logarithmic)" } }
@@ -151,7 +192,7 @@ fn draw(panel: &Panel) -> Markup {
             line.g x1=(LEFT) x2=(RIGHT) y1=(px(at)) y2=(px(at)) {}
             text x=(LEFT - 8.0) y=(px(at + 5.0)) text-anchor="end" { (label) }
         }
-        @for (at, label) in panel.x_axis.ticks(points().map(|p| p.x), &x) {
+        @for (at, label) in x_ticks {
             line.g x1=(px(at)) x2=(px(at)) y1=(bottom) y2=(bottom + 5.0) {}
             text x=(px(at)) y=(bottom + 21.0) text-anchor="middle" { (label) }
         }
@@ -159,11 +200,7 @@ fn draw(panel: &Panel) -> Markup {
             (panel.x_title)
         }
         @for (i, series) in panel.series.iter().enumerate() {
-            @if panel.x_axis.has_markers() {
-                (draw_series(series, dodge(i, panel.series.len()), &x, &y))
-            } @else {
-                (x_axis::draw_line(series, &x, &y))
-            }
+            (draw_series(series, dodge(i, panel.series.len()), &x, &y))
         }
         (labels(panel, &x, &y))
     }
@@ -207,13 +244,12 @@ fn error_bar(top: f64, low: f64) -> String {
 /// Renders the labels on the right, in the order of the last points, each connected to its line.
 fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
     let count = panel.series.len();
-    let dodge = |i| if panel.x_axis.has_markers() { dodge(i, count) } else { 0.0 };
     let last = |s: &Series| s.points.iter().rfind(|p| p.y.is_finite()).copied();
     let mut ends: Vec<(&Series, f64, f64)> = panel
         .series
         .iter()
         .enumerate()
-        .filter_map(|(i, s)| last(s).map(|p| (s, x.at(p.x) + dodge(i), y.at(p.y))))
+        .filter_map(|(i, s)| last(s).map(|p| (s, x.at(p.x) + dodge(i, count), y.at(p.y))))
         .collect();
     ends.sort_by(|a, b| a.2.total_cmp(&b.2));
     let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
@@ -270,19 +306,24 @@ impl Scale {
         Scale { log: false, low: 0.0, high: if high > 0.0 { high } else { 1.0 }, from, to }
     }
 
+    /// Creates a scale for values with error bars. It is logarithmic if the values differ much.
     fn for_values<'a>(
         points: impl Iterator<Item = &'a Point> + Clone,
-        log: bool,
         from: f64,
         to: f64,
     ) -> Scale {
         let min = points.clone().map(|p| p.y).fold(f64::INFINITY, f64::min);
         let max = points.clone().map(|p| p.y).fold(0.0, f64::max);
         let high = points.map(|p| p.y + p.margin).fold(0.0, f64::max);
-        if min > 0.0 && max > 0.0 && (log || max / min > LOG_THRESHOLD) {
-            let step = |v: f64| 10f64.powf(v);
-            let (low, high) = (min.log10().floor(), high.log10().ceil());
-            let (low, high) = (step(low), step(high.max(low + 1.0)));
+        let log = min > 0.0 && max > 0.0 && max / min > LOG_THRESHOLD;
+        Scale::for_range(min, high, log, from, to)
+    }
+
+    /// Creates a scale that begins at 0, or at a power of ten if it is logarithmic.
+    fn for_range(low: f64, high: f64, log: bool, from: f64, to: f64) -> Scale {
+        if log && low > 0.0 && high.is_finite() && high >= low {
+            let (low, high) = (low.log10().floor(), high.log10().ceil());
+            let (low, high) = (10f64.powf(low), 10f64.powf(high.max(low + 1.0)));
             return Scale { log: true, low, high, from, to };
         }
         let step = nice_step(high);
@@ -301,19 +342,23 @@ impl Scale {
     }
 
     fn ticks(&self) -> Vec<(f64, String)> {
+        self.ticks_with(tick)
+    }
+
+    /// Returns the ticks with labels in another format.
+    fn ticks_with(&self, format: fn(f64) -> String) -> Vec<(f64, String)> {
         let values: Vec<f64> = if self.log {
-            let decades = (self.high / self.low).log10().round() as i32;
-            let steps: &[f64] = if decades > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-            (0..=decades)
-                .flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)))
-                .map(|s| s * self.low)
-                .filter(|&v| v <= self.high * 1.001)
+            let (low, high) = (self.low.log10(), self.high.log10());
+            let steps: &[f64] = if high - low > 3.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+            (low.floor() as i32..=high.ceil() as i32)
+                .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
+                .filter(|&value| value >= self.low * 0.999 && value <= self.high * 1.001)
                 .collect()
         } else {
             let step = nice_step(self.high);
             (0..=(self.high / step).round() as i32).map(|i| f64::from(i) * step).collect()
         };
-        values.into_iter().map(|v| (self.at(v), tick(v))).collect()
+        values.into_iter().map(|value| (self.at(value), format(value))).collect()
     }
 }
 

@@ -44,6 +44,17 @@ pub(crate) fn count(value: u64) -> String {
     group(&value.to_string())
 }
 
+/// Formats a time in milliseconds with three significant digits, also if it is short.
+pub(crate) fn milliseconds(millis: f64) -> String {
+    match millis.abs() {
+        value if value > 0.0 && value < 0.0995 => {
+            // Times have a resolution of a nanosecond.
+            with_decimals(millis, ((2.0 - value.log10().floor()) as usize).min(6))
+        }
+        _ => number(millis),
+    }
+}
+
 /// Formats an axis tick: 2000000 as "2M", 0.5 as "0.5".
 pub(crate) fn tick(value: f64) -> String {
     for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
@@ -52,6 +63,13 @@ pub(crate) fn tick(value: f64) -> String {
         }
     }
     round(value)
+}
+
+/// Formats an axis tick without a unit prefix: 2000 as "2,000".
+pub(crate) fn grouped_tick(value: f64) -> String {
+    let text = round(value);
+    let (integer, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
+    group(integer) + fraction
 }
 
 /// Formats with at most six decimals and no trailing zeros. Axis steps are 1, 2 or 5.
@@ -63,6 +81,11 @@ fn round(value: f64) -> String {
 /// Converts nanoseconds to microseconds.
 pub(crate) fn micros(ns: f64) -> f64 {
     ns / 1e3
+}
+
+/// Converts nanoseconds to milliseconds.
+pub(crate) fn millis(ns: f64) -> f64 {
+    ns / 1e6
 }
 
 /// Converts bytes to mebibytes.
@@ -85,6 +108,16 @@ mod tests {
         assert_eq!(count(8000), "8,000");
         assert_eq!(with_margin(34.93, Some(1.704)), "34.9 ± 1.7");
         assert_eq!(with_margin(34.93, None), "34.9");
+    }
+
+    #[test]
+    fn formats_short_times_with_three_digits() {
+        let formatted = [0.0, 0.000_001, 0.012_34, 0.0996, 0.5, 12.34, 12_345.6].map(milliseconds);
+        assert_eq!(formatted, ["0", "0.000001", "0.0123", "0.100", "0.500", "12.3", "12,346"]);
+        assert_eq!(
+            [0.001, 0.5, 20.0, 20_000.0].map(grouped_tick),
+            ["0.001", "0.5", "20", "20,000"]
+        );
     }
 
     #[test]

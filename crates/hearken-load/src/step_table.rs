@@ -43,7 +43,7 @@ impl LoadStep {
         self.per_second(self.scheduled)
     }
 
-    /// Returns the replies received per second.
+    /// Returns the replies received per second. Not meaningful for a draining step, which may be short.
     pub fn reply_rate(&self) -> f64 {
         self.per_second(self.replies)
     }
@@ -127,10 +127,14 @@ impl Report {
 impl LoadStep {
     fn write_row(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = format!("{} s", (self.offset_s * 10.0).round() / 10.0);
-        // Nothing is offered after the last step.
-        let (rate, offered) = match self.draining {
-            true => ("draining".to_owned(), String::new()),
-            false => (self.rate(), format!("{:.1}", self.offered_rate())),
+        // Nothing is offered after the last step, and a rate depends on the longest timeout.
+        let [rate, offered, replies] = match self.draining {
+            true => ["draining".to_owned(), String::new(), String::new()],
+            false => {
+                let [offered, replies] =
+                    [self.offered_rate(), self.reply_rate()].map(|rate| format!("{rate:.1}"));
+                [self.rate(), offered, replies]
+            }
         };
         let [p50, p99] = [self.latency_ns.p50, self.latency_ns.p99].map(|nanos| {
             if self.latency_ns.count > 0 {
@@ -139,7 +143,7 @@ impl LoadStep {
                 "-".to_owned()
             }
         });
-        write!(f, "  {at:<7} {rate:>15} {offered:>10} {:>10.1}", self.reply_rate())?;
+        write!(f, "  {at:<7} {rate:>15} {offered:>10} {replies:>10}")?;
         writeln!(f, " {:>10} {p50:>10} {p99:>10}", Grouped(self.failed).to_string())
     }
 }

@@ -2,23 +2,24 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hearken_load::{Quantiles, Report};
+use hearken_load::{LoadStep, Quantiles, Report};
 use maud::{Markup, html};
 
-use super::{page, property_table, render_table, sections, shell_command};
+use super::{full_page, property_table, render_table, shell_command, wide_sections};
 use crate::load_figures::{figures, group_intervals};
 use crate::table::Table;
-use crate::units::{count, micros, number};
+use crate::units::{count, millis, milliseconds, number};
 
 /// Maximum number of rows in the table of intervals. Successive intervals are merged.
 const ROWS: usize = 120;
 
 /// Renders the page.
 pub(crate) fn load(report: &Report) -> String {
-    page(&format!("Hearken load: {}", report.url), &body(report))
+    full_page(&format!("Hearken load: {}", report.url), &body(report))
 }
 
 fn body(report: &Report) -> Markup {
+    let steps = report.steps();
     html! {
         h1 { "Load test of " (report.url) }
         p.soft { (date(report.started_unix_ns)) ". " (load_description(report)) }
@@ -30,7 +31,11 @@ fn body(report: &Report) -> Markup {
             ul { @for judgement in &report.objectives { li { (judgement.to_string()) } } }
         }
         (summary(report))
-        (sections(&figures(report)))
+        @if !steps.is_empty() {
+            h2 { "Steps" }
+            (render_table(&step_table(&steps)))
+        }
+        (wide_sections(&figures(report)))
         h2 { "Distributions" }
         (render_table(&distributions(report)))
         h2 { "Request outcomes" }
@@ -85,32 +90,53 @@ fn summary(report: &Report) -> Markup {
                 }
                 ". "
                 @if latency.count > 0 {
-                    "Latency: median " strong { (format_duration(latency.p50)) }
-                    ", 99th percentile " strong { (format_duration(latency.p99)) } ", maximum "
-                    (format_duration(latency.max)) "."
+                    "Latency: median " strong { (format_millis(latency.p50 as f64)) " ms" }
+                    ", 99th percentile " strong { (format_millis(latency.p99 as f64)) " ms" }
+                    ", maximum " (format_millis(latency.max as f64)) " ms."
                 }
             }
         }
     }
 }
 
-/// Formats a duration with its unit.
-fn format_duration(nanos: u64) -> String {
-    match nanos as f64 {
-        ns if ns < 1e6 => format!("{} µs", number(micros(ns))),
-        ns if ns < 1e9 => format!("{} ms", number(ns / 1e6)),
-        ns => format!("{} s", number(ns / 1e9)),
-    }
+/// Formats a time in nanoseconds as milliseconds, without the unit.
+fn format_millis(nanos: f64) -> String {
+    milliseconds(millis(nanos))
+}
+
+/// Formats a percentile in milliseconds, which is empty without replies.
+fn format_quantile(of: &Quantiles, nanos: u64) -> String {
+    if of.count > 0 { format_millis(nanos as f64) } else { String::new() }
+}
+
+fn step_table(steps: &[LoadStep]) -> Table {
+    let head = ["start s", "rate", "offered/s", "replies/s", "errors", "p50 ms", "p99 ms", "notes"];
+    let row = |step: &LoadStep| {
+        let of = &step.latency_ns;
+        let [rate, offered, replies, note] = match step.draining {
+            true => ["", "", "", "draining"].map(String::from),
+            false => {
+                let [offered, replies] = [step.offered_rate(), step.reply_rate()].map(number);
+                [step.rate(), offered, replies, String::new()]
+            }
+        };
+        let start = format!("{:.1}", step.offset_s);
+        let mut row = vec![start, rate, offered, replies, count(step.failed)];
+        row.extend([of.p50, of.p99].map(|nanos| format_quantile(of, nanos)));
+        row.push(note);
+        row
+    };
+    Table { head: head.map(String::from).to_vec(), rows: steps.iter().map(row).collect() }
 }
 
 fn distributions(report: &Report) -> Table {
     let head =
-        ["metric", "count", "mean µs", "stddev", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+        ["metric", "count", "mean ms", "stddev", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
     let row = |(name, of): (&str, &Quantiles)| {
-        let mut row = vec![name.to_owned(), count(of.count), number(micros(of.mean))];
-        row.push(number(micros(of.stddev)));
+        let mut row = vec![name.to_owned(), count(of.count)];
+        row.extend([of.mean, of.stddev].map(format_millis));
         let times = [of.min, of.p50, of.p90, of.p95, of.p99, of.p999, of.max];
-        row.extend(times.map(|nanos| number(micros(nanos as f64))));
+        row.extend(times.map(|nanos| format_millis(nanos as f64)));
         row
     };
     let all = [
@@ -220,9 +246,9 @@ fn intervals(report: &Report) -> Table {
         "failed",
         "opened",
         "idle",
-        "p50 µs",
-        "p99 µs",
-        "max µs",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
         "notes",
     ];
     let groups = group_intervals(report, ROWS);
@@ -232,9 +258,7 @@ fn intervals(report: &Report) -> Table {
         row.extend([i.scheduled, i.sent, i.replies, i.failed].map(count));
         row.extend([i.connections_opened, i.idle_open].map(count));
         let of = &i.latency_ns;
-        let format_time =
-            |nanos: u64| if of.count > 0 { number(micros(nanos as f64)) } else { String::new() };
-        row.extend([of.p50, of.p99, of.max].map(format_time));
+        row.extend([of.p50, of.p99, of.max].map(|nanos| format_quantile(of, nanos)));
         row.push(if i.draining { "draining".to_owned() } else { String::new() });
         row
     };

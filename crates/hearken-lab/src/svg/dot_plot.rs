@@ -55,7 +55,7 @@ impl DotPlot {
             Point { x: 0.0, y: mark.value, margin, hollow: false }
         };
         let points: Vec<Point> = marks().map(point).collect();
-        Scale::for_values(points.iter(), false, LEFT, self.right())
+        Scale::for_values(points.iter(), LEFT, self.right())
     }
 
     /// Returns the right end of the axis.

@@ -1,49 +1,50 @@
-//! The horizontal axis of a line chart, and lines without markers.
+//! The horizontal axis of plots, and ticks whose labels do not overlap.
 
-use maud::{Markup, html};
-
-use super::{ON_WHITE, Scale, Series, TICK_GAP, nice_step, px};
+use super::{Scale, TICK_GAP, nice_step};
 use crate::units::{number, tick};
 
 /// Width of a character of a label.
 const CHARACTER_WIDTH: f64 = 8.0;
 
 /// The kind of a horizontal axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum XAxis {
-    /// Measured values. They are the ticks, and each point has a marker.
-    Values,
-    /// Time in seconds.
-    Time,
+    /// Time in seconds, up to `end`.
+    Time { end: f64 },
     /// 1/(1 - p) for the quantile p on a logarithmic scale.
     Percentiles,
+    /// A rate per second.
+    Rate,
 }
 
 impl XAxis {
-    pub(super) fn has_markers(self) -> bool {
-        self == XAxis::Values
+    /// Returns the title of the axis.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            XAxis::Time { .. } => "time since the start, s",
+            XAxis::Percentiles => "share of the replies",
+            XAxis::Rate => "offered requests per second",
+        }
     }
 
     pub(super) fn scale(self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
         match self {
-            XAxis::Values => Scale::linear(values, from + 14.0, to - 18.0),
-            XAxis::Time => Scale::linear(values, from, to),
+            XAxis::Time { end } => Scale::linear([end].into_iter(), from, to),
             XAxis::Percentiles => {
                 let high = values.fold(10.0, f64::max);
                 Scale { log: true, low: 1.0, high, from, to }
             }
+            XAxis::Rate => {
+                // Space for the marker of the highest rate.
+                let high = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * 1.02;
+                Scale::linear([high].into_iter(), from, to)
+            }
         }
     }
 
-    pub(super) fn ticks(self, values: impl Iterator<Item = f64>, x: &Scale) -> Vec<(f64, String)> {
+    pub(super) fn ticks(self, x: &Scale) -> Vec<(f64, String)> {
         let ticks: Vec<(f64, String)> = match self {
-            XAxis::Values => {
-                let mut values: Vec<f64> = values.collect();
-                values.sort_by(f64::total_cmp);
-                values.dedup();
-                values.into_iter().map(|value| (value, number(value))).collect()
-            }
-            XAxis::Time => {
+            XAxis::Time { .. } | XAxis::Rate => {
                 let step = nice_step(x.high);
                 let count = (x.high / step * 1.001).floor() as u32;
                 (0..=count).map(|i| f64::from(i) * step).map(|at| (at, tick(at))).collect()
@@ -54,17 +55,19 @@ impl XAxis {
                 all.chain(rarer).filter(|(at, _)| *at <= x.high * 1.001).collect()
             }
         };
-        let mut spaced: Vec<(f64, String)> = Vec::new();
-        for (value, label) in ticks {
-            let at = x.at(value);
-            let gap = |last: &str| {
-                TICK_GAP.max((last.len() + label.len() + 1) as f64 * CHARACTER_WIDTH / 2.0)
-            };
-            if spaced.last().is_none_or(|(last, name)| at - last >= gap(name)) {
-                spaced.push((at, label));
+        ticks.into_iter().map(|(value, label)| (x.at(value), label)).collect()
+    }
+
+    /// Formats a value of the axis with its unit.
+    pub(super) fn format(self, value: f64) -> String {
+        match self {
+            XAxis::Time { .. } => format!("{value:.1} s"),
+            XAxis::Percentiles => {
+                let places = value.log10().clamp(0.0, 9.0).floor() as usize;
+                format!("{:.places$} %", 100.0 - 100.0 / value)
             }
+            XAxis::Rate => format!("{} offered", number(value)),
         }
-        spaced
     }
 }
 
@@ -74,22 +77,20 @@ fn percentage(nines: i32) -> String {
     format!("{:.places$} %", 100.0 - 100.0 / 10f64.powi(nines))
 }
 
-/// Renders a line without markers, interrupted at missing values.
-pub(super) fn draw_line(series: &Series, x: &Scale, y: &Scale) -> Markup {
-    let colour = format!("c{}", series.style % ON_WHITE.len());
-    let segments = series.points.split(|point| !point.y.is_finite());
-    let path = |segment: &[super::Point]| {
-        let at = |p: &super::Point| format!("{},{}", px(x.at(p.x)), px(y.at(p.y)));
-        let mut path: Vec<String> = segment.iter().map(at).collect();
-        // A line of length zero is drawn as a dot.
-        if let [only] = &path[..] {
-            path.push(only.clone());
-        }
-        path.join(" ")
-    };
-    html! {
-        @for segment in segments.filter(|segment| !segment.is_empty()) {
-            polyline class=(format!("l r {colour}")) points=(path(segment)) {}
+/// Returns the ticks that do not overlap previous ones, if a pixel has the length `pixel`.
+pub(super) fn spaced(
+    ticks: impl IntoIterator<Item = (f64, String)>,
+    pixel: f64,
+) -> Vec<(f64, String)> {
+    let mut spaced: Vec<(f64, String)> = Vec::new();
+    for (at, label) in ticks {
+        let gap = |last: &str| {
+            let characters = (last.chars().count() + label.chars().count() + 1) as f64;
+            TICK_GAP.max(characters * CHARACTER_WIDTH / 2.0) * pixel
+        };
+        if spaced.last().is_none_or(|(last, name)| at - last >= gap(name)) {
+            spaced.push((at, label));
         }
     }
+    spaced
 }
