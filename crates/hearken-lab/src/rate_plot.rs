@@ -35,15 +35,9 @@ pub fn latency_svg(points: &[RatePoint]) -> String {
 pub(crate) fn replies(points: &[RatePoint]) -> Plot {
     let highest = points.iter().map(|point| point.offered).fold(0.0, f64::max);
     let ideal = [0.0, highest].map(|rate| Sample { x: rate, y: rate, ..Sample::default() });
-    let mut lines = vec![line("replies", 3, points)];
-    if highest > 0.0 {
-        lines.push(Line {
-            name: "offered",
-            style: 6,
-            stroke: Stroke::Reference,
-            samples: ideal.to_vec(),
-        });
-    }
+    let ideal =
+        Line { name: "offered", style: 6, stroke: Stroke::Reference, samples: ideal.to_vec() };
+    let lines = [ideal, line("replies", 3, points)];
     line_plot::plot("Replies per second", XAxis::Rate, YAxis::NUMBER, &lines)
 }
 

@@ -266,6 +266,8 @@ pub(crate) struct LoadArgs {
         requires = "watch", hide_short_help = true, help_heading = "Results")]
     pub(crate) watch_interval: Duration,
     /// Length of the intervals of the result
+    ///
+    /// It is reduced if necessary so that each step of --steps has whole intervals.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = positive_duration,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) interval: Duration,

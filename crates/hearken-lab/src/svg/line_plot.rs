@@ -31,6 +31,7 @@ pub(crate) enum Stroke {
     Solid,
     /// Wide enough to remain visible below another line.
     Wide,
+    /// Dashed, visible also above a wide line.
     Dashed,
     /// Dashed, without values to show.
     Reference,
@@ -85,7 +86,7 @@ pub(crate) fn plot(title: &str, x_axis: XAxis, y_axis: YAxis, lines: &[Line]) ->
         legend: lines.iter().rev().map(key).collect(),
         x_ticks: x_axis.ticks(&x),
         y_ticks: y.ticks_with(y_axis.tick),
-        has_data: shown().next().is_some(),
+        has_data: measured(lines).next().is_some(),
         content: html! {
             // Only the lines are stretched.
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) width="100%" height=(HEIGHT)
@@ -137,7 +138,12 @@ fn draw_line(line: &Line, x: &Scale, y: &Scale) -> Markup {
     };
     html! {
         @for segment in segments.filter(|segment| !segment.is_empty()) {
-            polyline class=(classes(line)) points=(path(segment)) {}
+            @let points = path(segment);
+            @if line.stroke == Stroke::Dashed {
+                // Separates the dashes from a line below them.
+                polyline class="l r k" points=(points) {}
+            }
+            polyline class=(classes(line)) points=(points) {}
         }
     }
 }
@@ -155,15 +161,19 @@ fn draw_marker(line: &Line, sample: &Sample, x: &Scale, y: &Scale) -> Markup {
     }
 }
 
-/// Renders columns that show the values of all lines while the pointer is above them.
-fn values(lines: &[Line], x_axis: XAxis, y_axis: YAxis, x: &Scale) -> Markup {
-    let mut all: Vec<(&Line, &Sample)> = lines
+/// Returns the samples with values, in the order of the legend, without reference lines.
+fn measured(lines: &[Line]) -> impl Iterator<Item = (&Line, &Sample)> {
+    lines
         .iter()
         .rev()
         .filter(|line| line.stroke != Stroke::Reference)
         .flat_map(|line| line.samples.iter().map(move |sample| (line, sample)))
         .filter(|(_, sample)| sample.x.is_finite() && sample.y.is_finite())
-        .collect();
+}
+
+/// Renders columns that show the values of all lines while the pointer is above them.
+fn values(lines: &[Line], x_axis: XAxis, y_axis: YAxis, x: &Scale) -> Markup {
+    let mut all: Vec<(&Line, &Sample)> = measured(lines).collect();
     // Stable, so that each column lists the lines in the order of the legend.
     all.sort_by(|a, b| a.1.x.total_cmp(&b.1.x));
     let columns: Vec<&[(&Line, &Sample)]> = all.chunk_by(|a, b| a.1.x == b.1.x).collect();

@@ -11,7 +11,7 @@ pub(super) const HEIGHT: f64 = 260.0;
 /// Width of the plot area in units of horizontal positions.
 pub(super) const WIDTH: f64 = 1000.0;
 /// Space around the plot area, for texts.
-const TOP: f64 = 66.0;
+const TOP: f64 = 78.0;
 const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 52.0;
 const LEFT: f64 = 60.0;
@@ -62,14 +62,16 @@ pub(crate) fn page_rules() -> String {
 pub(super) fn rules(theme: &Theme) -> String {
     let mut css = format!(
         "svg .l{{vector-effect:non-scaling-stroke}}svg .a{{stroke-dasharray:5 3;\
-         stroke-linecap:butt}}svg .f{{stroke-width:4}}svg .v{{pointer-events:all}}\
-         svg .v text,svg .v line{{visibility:hidden;pointer-events:none}}\
-         svg .v text{{font-size:13px;transform:translate({}px,-10px)}}\
-         svg .v:hover text,svg .v:hover line{{visibility:visible}}\
+         stroke-linecap:butt}}svg .f{{stroke-width:5}}\
+         svg .k{{stroke:{background};stroke-width:3}}svg .v{{pointer-events:all}}\
+         svg .v text,svg .v line{{display:none;pointer-events:none}}\
+         svg .v text{{font-size:13px;transform:translate({}px,-12px)}}\
+         svg .v:hover text,svg .v:hover line{{display:inline}}\
          svg .e{{fill:none}}svg .q{{shape-rendering:crispEdges}}\
          svg .v:hover .q{{stroke:{};stroke-width:2}}",
         8.0 - LEFT,
-        theme.text
+        theme.text,
+        background = theme.background,
     );
     for (level, colour) in theme.heat.iter().enumerate() {
         css += &format!("svg .q{level}{{fill:{colour}}}");
@@ -96,7 +98,7 @@ impl Plot {
         let wide = spaced(self.x_ticks.iter().cloned(), WIDTH / WIDE);
         let is_optional = |tick| (!narrow.contains(tick)).then_some("o");
         html! {
-            text.b x=(8.0 - LEFT) y=(24.0 - TOP) { (self.title) }
+            text.b x=(8.0 - LEFT) y=(20.0 - TOP) { (self.title) }
             (self.draw_legend())
             @for (at, label) in &self.y_ticks {
                 line.g x1="0" x2="100%" y1=(px(*at)) y2=(px(*at)) {}
@@ -120,7 +122,7 @@ impl Plot {
         });
         html! {
             @for (key, left) in self.legend.iter().zip(lefts) {
-                g transform=(format!("translate({} {})", px(left), 41.0 - TOP)) {
+                g transform=(format!("translate({} {})", px(left), 39.0 - TOP)) {
                     (key.symbol)
                     text.n x=(px(key.width + 6.0)) y="4.5" { (key.name) }
                 }

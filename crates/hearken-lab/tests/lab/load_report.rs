@@ -69,6 +69,7 @@ fn page_is_complete_self_contained_and_escaped() {
     let page = export::html(&sample_report());
     for part in [
         "Offered load and replies",
+        "Latency heat map",
         "Latency over time",
         "Latency by percentile",
         "Idle connections",
@@ -92,6 +93,67 @@ fn page_is_complete_self_contained_and_escaped() {
 }
 
 #[test]
+fn plots_use_the_full_width_and_show_values_without_scripts() {
+    let page = export::html(&sample_report());
+    assert!(page.contains(r#"<main class="full">"#));
+    assert!(page.contains("svg.plot{display:block;overflow:visible;width:calc(100% - "));
+    for text in [
+        // A column of the rates, with the offered rate first.
+        "<text>1.5 s: offered 200, errors 1.00, replies 199</text>",
+        // A cell of the heat map.
+        "<text>0.0 to 1.0 s, 1.00 to 1.26 ms: 9 replies</text>",
+        // A column of the percentiles.
+        "<text>0 %: latency 1.00</text>",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn offered_rate_is_drawn_above_the_replies() {
+    let page = export::html(&sample_report());
+    let plot = &page[page.find("Offered load and replies: Per second").unwrap()..];
+    let plot = &plot[..plot.find("<text>").unwrap()];
+    let [replies, errors, offered] = ["l r c3", "l r c0", "l r c6"]
+        .map(|class| plot.rfind(&format!("<polyline class=\"{class}")).unwrap());
+    assert!(replies < errors && errors < offered);
+}
+
+#[test]
+fn latencies_are_in_milliseconds() {
+    let page = export::html(&sample_report());
+    let (figures, _) = page.split_once("Text report").unwrap();
+    assert!(!figures.contains("µs"));
+    for part in ["mean ms", "Latency, ms (logarithmic)", "Time, ms (logarithmic)", " ms</strong>"] {
+        assert!(figures.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn warnings_stand_above_the_figures() {
+    let page = export::html(&sample_report());
+    assert!(page.find("&lt;script&gt;").unwrap() < page.find("<figure").unwrap());
+}
+
+#[test]
+fn steps_have_a_table_and_plots_by_offered_rate() {
+    let rate = "200@10s,100..400@10s,200";
+    let page = export::html(&Report { rate: rate.to_owned(), ..sample_report() });
+    for part in [
+        "<h2>Steps</h2>",
+        "<td>200</td>",
+        "<td>100..130</td>",
+        ">draining</td>",
+        "Replies and latency by offered rate: Replies per second",
+        "Replies and latency by offered rate: Latency, ms",
+        "200 offered (from 0 s): replies 199",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!export::html(&sample_report()).contains("<h2>Steps</h2>"));
+}
+
+#[test]
 fn page_embeds_the_result() {
     let report = sample_report();
     let page = export::html(&report);
@@ -104,5 +166,7 @@ fn page_embeds_the_result() {
 fn empty_result_has_a_page() {
     let page = export::html(&Report::default());
     assert!(page.contains("Idle connections only") && !page.contains("NaN"), "{page}");
-    assert_eq!(export::figures_svg(&sample_report()).len(), 5);
+    let figures = export::figures_svg(&sample_report());
+    let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["rate", "heat-map", "latency", "distribution", "idle", "server"]);
 }
