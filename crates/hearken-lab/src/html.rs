@@ -39,7 +39,8 @@ overflow-wrap:anywhere}\
 max-width:44rem}\
 pre{background:var(--panel);padding:.8rem;overflow-x:auto;font-size:.9rem}\
 summary{cursor:pointer;padding:.2rem 0}\
-@media print{:root{color-scheme:light}main,main.full{max-width:none;padding:0}\
+@page{margin:12mm}@media print{:root{color-scheme:light}h2{margin:.8rem 0 0}\
+figcaption{font-size:.85rem}main,main.full{max-width:none;padding:0}\
 figure,tr,.note{break-inside:avoid}h2{break-after:avoid}.note{print-color-adjust:exact}\
 pre{white-space:pre-wrap}.wide{overflow:visible}}";
 

@@ -20,6 +20,8 @@ const STANDALONE_WIDTH: f64 = 960.0;
 /// Width of the plot area on wide and on narrow screens, for the distance between ticks.
 const WIDE: f64 = 560.0;
 const NARROW: f64 = 270.0;
+/// Distance between two entries of the legend.
+const LEGEND_GAP: f64 = 10.0;
 /// Width of a character of the legend.
 const CHARACTER_WIDTH: f64 = 7.5;
 
@@ -53,7 +55,7 @@ pub(crate) fn page_rules() -> String {
     format!(
         ".plots{{display:grid}}svg.plot{{display:block;overflow:visible;width:calc(100% - {}px);height:{HEIGHT}px;\
          margin:{TOP}px {RIGHT}px {BOTTOM}px {LEFT}px}}\
-         @media(max-width:40rem){{svg .o{{display:none}}}}",
+         @media(max-width:40rem){{svg .o{{display:none}}svg .v text{{font-size:10px}}}}",
         LEFT + RIGHT
     )
 }
@@ -117,8 +119,8 @@ impl Plot {
     fn draw_legend(&self) -> Markup {
         let width = |key: &Key| key.width + 6.0 + key.name.chars().count() as f64 * CHARACTER_WIDTH;
         let lefts = self.legend.iter().scan(8.0 - LEFT, |left, key| {
-            *left += width(key) + 14.0;
-            Some(*left - width(key) - 14.0)
+            *left += width(key) + LEGEND_GAP;
+            Some(*left - width(key) - LEGEND_GAP)
         });
         html! {
             @for (key, left) in self.legend.iter().zip(lefts) {

@@ -68,6 +68,25 @@ fn replies_do_not_shift_arrivals() {
 }
 
 #[test]
+fn steps_shorter_than_an_interval_have_intervals_of_their_own() {
+    let server = Server::start(|_| Behaviour::Reply);
+    let report = load(&Config {
+        url: server.url(),
+        rate: Profile::steps("200,400@150ms").unwrap(),
+        arrivals: Arrivals::Constant,
+        report_interval: Duration::from_secs(1),
+        ..Config::default()
+    });
+    let steps = report.steps();
+    let sending: Vec<_> = steps.iter().filter(|step| !step.draining).collect();
+    let lengths: Vec<_> = sending.iter().map(|step| step.duration_s).collect();
+    assert_eq!(lengths, [0.15, 0.15], "{report}");
+    assert_eq!(sending.iter().map(|step| step.rate()).collect::<Vec<_>>(), ["200", "400"]);
+    assert_eq!(steps.iter().map(|step| step.scheduled).sum::<u64>(), 90);
+    assert_eq!(steps.iter().map(|step| step.replies).sum::<u64>(), 90);
+}
+
+#[test]
 fn a_stopped_run_reports_unfinished_requests() {
     let server = Server::start(|_| Behaviour::Reply);
     let config = Config {
