@@ -3,6 +3,8 @@
 mod frame;
 mod numbers;
 
+pub(crate) use numbers::{rate, time};
+
 use std::collections::VecDeque;
 use std::env;
 

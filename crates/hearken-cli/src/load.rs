@@ -19,11 +19,13 @@ use crate::time::duration;
 use crate::watched::Watched;
 use crate::{Failure, load_knee, lockstep, mechanisms, signals};
 
+mod ab;
 pub(crate) mod command;
 mod file;
 pub(crate) mod output;
 mod read;
 mod results;
+mod saved;
 mod specweb;
 
 use command::{LoadCommand, Subcommands};
@@ -36,6 +38,7 @@ pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
         LoadCommand::Run(args) => load_agents::run(*args),
         LoadCommand::Other(Subcommands::Merge(args)) => results::merge(&args),
         LoadCommand::Other(Subcommands::Compare(args)) => results::compare_results(&args),
+        LoadCommand::Other(Subcommands::Ab(args)) => ab::run(&args),
         LoadCommand::Other(Subcommands::Show(args)) => results::show(&args),
         LoadCommand::Other(Subcommands::Specweb(args)) => specweb::run(&args),
     }

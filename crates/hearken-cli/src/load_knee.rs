@@ -39,6 +39,18 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
 }
 
+/// Waits. Returns false at once if `stop` is raised.
+pub(crate) fn pause(stop: &StopSignal, time: Duration) -> bool {
+    let end = Instant::now() + time;
+    while !stop.is_raised() {
+        match end.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return true,
+            remaining => thread::sleep(remaining.min(POLL_INTERVAL)),
+        }
+    }
+    false
+}
+
 /// One load, repeated at different rates.
 struct Loads {
     config: Config,
@@ -60,14 +72,7 @@ impl TrialRunner for Loads {
     }
 
     fn pause(&mut self, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        while !self.stop.is_raised() {
-            match end.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => return true,
-                remaining => thread::sleep(remaining.min(POLL_INTERVAL)),
-            }
-        }
-        false
+        pause(&self.stop, time)
     }
 
     fn on_trial(&mut self, trial: &Trial) {

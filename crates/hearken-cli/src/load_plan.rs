@@ -12,6 +12,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::Failure;
+use crate::args::load::LoadArgs;
 use crate::args::{self, Cli, error_message as one_line};
 use crate::load::command::LoadCommand;
 
@@ -21,7 +22,7 @@ mod write;
 pub(crate) use write::{check, print, with_files};
 
 /// Options that concern this process only. They are neither part of plans nor sent to agents.
-const LOCAL: &[&str] = &[
+pub(crate) const LOCAL: &[&str] = &[
     "plan",
     "plan-text",
     "check",
@@ -74,9 +75,28 @@ pub(crate) type SetOptions = Vec<SetOption>;
 /// Prints help and exits if the command line requests it.
 pub(crate) fn command_line() -> Result<Cli, Failure> {
     let args: Vec<OsString> = env::args_os().collect();
-    let (matches, plan) = match planned(&args)? {
+    Ok(parse(&args)?.0)
+}
+
+/// Parses the arguments of a load, with the options of the plan that they name. Also returns the names of
+/// all options that are set.
+pub(crate) fn load_args(words: &[OsString]) -> Result<(LoadArgs, Vec<String>), Failure> {
+    let command = ["hearken".into(), "load".into()];
+    let (cli, matches) = parse(&[&command, words].concat())?;
+    let (args::Command::Load(LoadCommand::Run(load)), Some(matches)) =
+        (cli.command, matches.subcommand_matches("load"))
+    else {
+        return Err(Failure::usage("expected a URL or a plan, and options of hearken load"));
+    };
+    let command = load_command();
+    let set = command.get_arguments().filter(|arg| is_set(matches, arg));
+    Ok((*load, set.map(|arg| name(arg).to_owned()).collect()))
+}
+
+fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), Failure> {
+    let (matches, plan) = match planned(args)? {
         Some((args, plan)) => (Cli::command().try_get_matches_from(args), Some(plan)),
-        None => (Cli::command().try_get_matches_from(&args), None),
+        None => (Cli::command().try_get_matches_from(args), None),
     };
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (mut cli, matches) = match (parsed, plan) {
@@ -94,7 +114,7 @@ pub(crate) fn command_line() -> Result<Cli, Failure> {
     {
         load.options = set_options(matches);
     }
-    Ok(cli)
+    Ok((cli, matches))
 }
 
 /// Returns the arguments with those of the plan inserted, and the name of the plan.

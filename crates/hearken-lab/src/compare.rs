@@ -1,59 +1,59 @@
 //! Comparison of two load tests: the ratio of each metric, its confidence interval and a verdict.
 //!
-//! Neighbouring intervals of a run are correlated, so standard errors come from a circular block
-//! bootstrap over successive intervals (Künsch, "The jackknife and the bootstrap for general
-//! stationary observations", Annals of Statistics 17, 1989). If a side has several runs, the runs
-//! are resampled too. This gives the standard error of the logarithm of each metric.
+//! Each side consists of several runs. Runs vary more than the intervals within a run suggest, so the run
+//! is the unit of replication: each run contributes one value of each metric, and a single run per side
+//! allows no verdict.
 //!
-//! The confidence interval of a ratio is Student's, with Welch's degrees of freedom, because there
-//! may be few blocks. The intervals are widened for the number of metrics (Bonferroni), so their
-//! joint confidence level is 95 %.
+//! If the runs of both sides alternate, each pair of neighbouring runs is a block, and Student's t
+//! interval applies to the logarithms of the ratios of the pairs, from which a drift of the machine
+//! cancels out. Otherwise Welch's interval applies to the difference of the mean logarithms. The
+//! intervals are widened for the number of metrics (Bonferroni), so their joint confidence level is 95 %.
+//!
+//! Student's interval is valid for few runs. If the values of runs have heavy tails, it is wider than
+//! necessary. Two runs that agree by chance would have a short interval, so the standard deviation between
+//! runs is never taken to be less than 0.5 %.
 
 use std::fmt;
 
 use hearken_load::Report;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::student_t_beyond;
 use crate::table::{Table, aligned};
-use crate::units::{micros, number};
+use crate::units::{duration, number};
 
-mod bootstrap;
+mod design;
+mod interval;
 mod metric;
-mod runs;
+mod sample;
 mod verdict;
 mod warnings;
 
 pub use metric::Metric;
 pub use verdict::Verdict;
 
-use bootstrap::{LogVariance, log_variances};
-use runs::Side;
+use design::Design;
+use interval::LogRatio;
+use sample::{Sample, Samples};
 
 /// Value of [`Comparison::schema`].
-pub const SCHEMA: &str = "hearken-compare/2";
+pub const SCHEMA: &str = "hearken-compare/3";
 /// Joint confidence level of all intervals.
 const CONFIDENCE: f64 = 0.95;
 /// Description of the method for the JSON output.
-const METHOD: &str = "ratios of B to A; standard errors of their logarithms by a circular block \
-    bootstrap over intervals (and over runs, if there are several); intervals by Student's t with \
-    Welch's degrees of degrees_of_freedom, widened for the number of metrics (Bonferroni) to a joint confidence \
-    level of 95 %";
+const METHOD: &str = "ratios of B to A of the geometric means over runs; intervals on the logarithms by \
+    Student's t over pairs of neighbouring runs, or by Welch's over runs that do not alternate, widened for \
+    the number of metrics (Bonferroni) to a joint confidence level of 95 %";
 
 /// Options of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Smallest relative difference that is reported as better or worse, as a fraction of 1.
     pub threshold: f64,
-    /// Seed of the bootstrap.
-    pub seed: u64,
-    /// Number of bootstrap resamples.
-    pub resamples: u32,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threshold: 0.02, seed: 1, resamples: 1000 }
+        Options { threshold: 0.02 }
     }
 }
 
@@ -62,10 +62,12 @@ impl Default for Options {
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Runs and intervals of the first side, the baseline.
+    /// Runs of the first side, the baseline.
     pub a: SideSummary,
-    /// Runs and intervals of the second side, which is judged.
+    /// Runs of the second side, which is judged.
     pub b: SideSummary,
+    /// Whether the runs alternate, so that neighbouring runs are compared as pairs.
+    pub paired: bool,
     /// Smallest relative difference that is reported as better or worse, as a fraction of 1.
     pub threshold: f64,
     /// Joint confidence level of all intervals.
@@ -87,8 +89,8 @@ pub struct Comparison {
 pub struct SideSummary {
     /// Number of runs.
     pub runs: usize,
-    /// Number of intervals in all runs.
-    pub intervals: usize,
+    /// URL of the first run.
+    pub url: String,
     /// Offered requests per second, mean of the runs.
     pub offered_rate: f64,
 }
@@ -98,11 +100,12 @@ pub struct SideSummary {
 pub struct MetricComparison {
     /// Metric that is compared.
     pub metric: Metric,
-    /// Value on the first side.
+    /// Geometric mean over the runs of the first side; the arithmetic mean of error ratios.
     pub a: f64,
-    /// Value on the second side.
+    /// The same of the second side.
     pub b: f64,
-    /// Second value divided by the first; none if the ratio is undefined.
+    /// Second value divided by the first; none if the ratio is undefined. The ratio of errors is finite,
+    /// because half an error is added to each run; it is none if neither side has errors.
     pub ratio: Option<f64>,
     /// Lower end of the confidence interval of the ratio; none if there is too little data.
     pub low: Option<f64>,
@@ -112,69 +115,111 @@ pub struct MetricComparison {
     pub verdict: Verdict,
 }
 
-/// Compares `b` with `a`. Each side is one run or several runs of the same load.
+/// Compares `b` with `a`. Each side consists of runs of the same load.
 ///
 /// The reports are not validated here: see [`Report::validate`].
 pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
-    let mut sides = [Side::from_reports(a), Side::from_reports(b)];
-    let present = |metric: &Metric| sides.iter().all(|side| side.has_metric(*metric));
-    let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(present).collect();
-    runs::fill_buckets(&mut sides);
-    let [variances_a, variances_b] =
-        [0, 1].map(|side| log_variances(&sides[side], options, side as u64));
-    let compare_metric = |&metric: &Metric| {
-        let variances = (variances_a[metric as usize], variances_b[metric as usize]);
-        MetricComparison::new(metric, &sides, variances, metrics.len(), options.threshold)
-    };
-    let metrics: Vec<MetricComparison> = metrics.iter().map(compare_metric).collect();
+    let starts = [a, b].map(|side| side.iter().map(|r| r.started_unix_ns).collect::<Vec<_>>());
+    let pairs = Design { a: &starts[0], b: &starts[1] }.pairs();
+    let sides = [a, b].map(|side| side.iter().map(sample::samples).collect::<Vec<_>>());
+    let metrics = compare_samples(&sides[0], &sides[1], pairs.as_deref(), options);
     let verdict = Verdict::combine(metrics.iter().map(|figure| figure.verdict));
     Comparison {
         schema: SCHEMA.to_owned(),
-        a: sides[0].summary(a),
-        b: sides[1].summary(b),
+        a: SideSummary::from_reports(a),
+        b: SideSummary::from_reports(b),
+        paired: pairs.is_some(),
         threshold: options.threshold,
         confidence: CONFIDENCE,
         method: METHOD.to_owned(),
-        summary: verdict::summary(verdict, &metrics, options.threshold),
+        summary: verdict::summary(verdict, &metrics, options.threshold, a.len().min(b.len())),
         metrics,
         verdict,
         warnings: warnings::warnings(a, b),
     }
 }
 
-impl MetricComparison {
-    fn new(
-        metric: Metric,
-        sides: &[Side; 2],
-        variances: (Option<LogVariance>, Option<LogVariance>),
-        count: usize,
-        threshold: f64,
-    ) -> MetricComparison {
-        let [a, b] = [0, 1].map(|side: usize| sides[side].value(metric));
-        if a == 0.0 && b == 0.0 && variances.0.and(variances.1).is_some() {
-            let verdict = Verdict::NoDifferenceDetected;
-            return MetricComparison { metric, a, b, ratio: None, low: None, high: None, verdict };
+/// Compares all metrics that both sides have measured.
+fn compare_samples(
+    a: &[Samples],
+    b: &[Samples],
+    pairs: Option<&[(usize, usize)]>,
+    options: &Options,
+) -> Vec<MetricComparison> {
+    let of = |side: &[Samples], metric: Metric| -> Vec<Option<Sample>> {
+        side.iter().map(|run| run[metric as usize]).collect()
+    };
+    let measured = |runs: &[Option<Sample>]| runs.iter().any(Option::is_some);
+    let columns = Metric::ALL.map(|metric| (metric, of(a, metric), of(b, metric)));
+    let columns = columns.into_iter().filter(|(_, a, b)| measured(a) && measured(b));
+    let estimated: Vec<_> = columns
+        .map(|(metric, a, b)| {
+            let ratio = LogRatio::new(&a, &b, pairs);
+            let figure = MetricComparison::without_interval(metric, &a, &b, ratio.is_some());
+            (figure, ratio)
+        })
+        .collect();
+    // Metrics without a ratio or an interval cannot cause a false verdict.
+    let judged = |(figure, ratio): &&(MetricComparison, Option<LogRatio>)| {
+        figure.ratio.is_some() && ratio.is_some()
+    };
+    let level = (1.0 - CONFIDENCE) / estimated.iter().filter(judged).count().max(1) as f64;
+    let threshold = options.threshold;
+    let judge = |(figure, ratio): (MetricComparison, Option<LogRatio>)| match ratio {
+        Some(ratio) if figure.ratio.is_some() => figure.with_interval(&ratio, level, threshold),
+        _ => figure,
+    };
+    estimated.into_iter().map(judge).collect()
+}
+
+impl SideSummary {
+    fn from_reports(reports: &[Report]) -> SideSummary {
+        let offered: f64 = reports.iter().map(|report| report.offered_rate).sum();
+        SideSummary {
+            runs: reports.len(),
+            url: reports.first().map(|report| report.url.clone()).unwrap_or_default(),
+            offered_rate: offered / reports.len().max(1) as f64,
         }
-        let adjusted = [0, 1].map(|side: usize| sides[side].adjusted_value(metric));
-        let ratio = adjusted[1] / adjusted[0];
-        let ratio = (ratio.is_finite() && ratio > 0.0).then_some(ratio);
-        let margin = variances.0.zip(variances.1).map(|(a, b)| {
-            let (variance, degrees_of_freedom) = a.combine(&b);
-            let level = (1.0 - CONFIDENCE) / count.max(1) as f64;
-            student_t_beyond(level, degrees_of_freedom) * variance.sqrt()
-        });
-        let interval = ratio
-            .zip(margin)
-            .map(|(ratio, margin)| (ratio * (-margin).exp(), ratio * margin.exp()));
-        let interval = interval.filter(|(_, high)| high.is_finite());
+    }
+}
+
+impl MetricComparison {
+    /// Creates the comparison of a metric from the values alone. `judged` tells whether there is enough
+    /// data for a verdict.
+    fn without_interval(
+        metric: Metric,
+        a: &[Option<Sample>],
+        b: &[Option<Sample>],
+        judged: bool,
+    ) -> MetricComparison {
+        let mean = |runs: &[Option<Sample>], of: fn(&Sample) -> f64| {
+            let runs = runs.iter().flatten();
+            runs.clone().map(of).sum::<f64>() / runs.count() as f64
+        };
+        let (verdict, low, high) = (Verdict::InsufficientData, None, None);
+        if metric == Metric::ErrorRatio {
+            let [a_mean, b_mean] = [a, b].map(|runs| mean(runs, |sample| sample.value));
+            let none = a_mean == 0.0 && b_mean == 0.0;
+            let log = |runs| mean(runs, |sample| sample.log.unwrap_or(f64::NAN));
+            let ratio = (!none).then(|| (log(b) - log(a)).exp());
+            let verdict = if none && judged { Verdict::NoDifferenceDetected } else { verdict };
+            return MetricComparison { metric, a: a_mean, b: b_mean, ratio, low, high, verdict };
+        }
+        let [a, b] = [a, b].map(|runs| mean(runs, |sample| sample.value.ln()).exp());
+        let ratio = Some(b / a).filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+        MetricComparison { metric, a, b, ratio, low, high, verdict }
+    }
+
+    /// Adds the confidence interval at a significance level, and the verdict.
+    fn with_interval(self, ratio: &LogRatio, level: f64, threshold: f64) -> MetricComparison {
+        let margin = ratio.margin(level);
+        let (low, high) = ((ratio.mean - margin).exp(), (ratio.mean + margin).exp());
+        let interval = Some((low, high)).filter(|(_, high)| high.is_finite());
         MetricComparison {
-            metric,
-            a,
-            b,
-            ratio,
             low: interval.map(|(low, _)| low),
             high: interval.map(|(_, high)| high),
-            verdict: Verdict::from_interval(metric, ratio, interval, threshold),
+            verdict: Verdict::from_interval(self.metric, self.ratio, interval, threshold),
+            ..self
         }
     }
 }
@@ -187,7 +232,7 @@ impl Comparison {
             let formatted = |value| match figure.metric {
                 Metric::ReplyRate => number(value),
                 Metric::ErrorRatio => format!("{:.3} %", value * 100.0),
-                _ => number(micros(value)),
+                _ => duration(value),
             };
             let interval = figure.low.zip(figure.high);
             vec![
@@ -207,28 +252,39 @@ impl Comparison {
 
 /// Formats a ratio with three decimals, so that differences of one per cent are visible.
 fn format_ratio(value: f64) -> String {
-    if value < 100.0 { format!("{value:.3}") } else { number(value) }
+    match value {
+        v if v >= 9999.5 || (v > 0.0 && v < 0.0005) => format!("{v:.0e}"),
+        v if v >= 100.0 => number(v),
+        v => format!("{v:.3}"),
+    }
 }
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, side) in [("A", &self.a), ("B", &self.b)] {
-            let (runs, intervals) = (side.runs, side.intervals);
-            let plural = if runs == 1 { "" } else { "s" };
-            let rate = number(side.offered_rate);
-            writeln!(f, "{name}: {runs} run{plural}, {intervals} intervals, {rate}/s offered")?;
-        }
-        write!(f, "\n{}", aligned(&self.table()))?;
-        writeln!(
-            f,
-            "\nThe intervals have a joint confidence level of {:.0} % (Bonferroni, {} metrics). \
-             Differences below {} % are not reported.",
-            self.confidence * 100.0,
-            self.metrics.len(),
-            self.threshold * 100.0
-        )?;
         for warning in &self.warnings {
             writeln!(f, "Warning: {warning}")?;
+        }
+        if !self.warnings.is_empty() {
+            writeln!(f)?;
+        }
+        for (name, SideSummary { runs, url, offered_rate }) in [("A", &self.a), ("B", &self.b)] {
+            let plural = if *runs == 1 { "" } else { "s" };
+            writeln!(
+                f,
+                "{name}: {runs} run{plural} of {url}, {}/s offered",
+                number(*offered_rate)
+            )?;
+        }
+        write!(f, "\n{}", aligned(&self.table()))?;
+        if self.metrics.iter().any(|figure| figure.low.is_some()) {
+            writeln!(
+                f,
+                "\nThe {} have a joint confidence level of {:.0} %.\n\
+                 Differences below {} % are not reported.",
+                if self.paired { "intervals over pairs of runs" } else { "intervals over runs" },
+                self.confidence * 100.0,
+                self.threshold * 100.0
+            )?;
         }
         writeln!(f, "\n{}", self.summary)
     }

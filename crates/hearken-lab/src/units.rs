@@ -78,6 +78,15 @@ fn round(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
+/// Formats nanoseconds as a duration with its unit.
+pub(crate) fn duration(nanos: f64) -> String {
+    match nanos {
+        ns if ns < 1e6 => format!("{} µs", number(micros(ns))),
+        ns if ns < 1e9 => format!("{} ms", number(ns / 1e6)),
+        ns => format!("{} s", number(ns / 1e9)),
+    }
+}
+
 /// Converts nanoseconds to microseconds.
 pub(crate) fn micros(ns: f64) -> f64 {
     ns / 1e3

@@ -17,12 +17,12 @@ pub(super) fn elapsed(seconds: f64) -> String {
 }
 
 /// Formats a rate per second.
-pub(super) fn rate(rate: f64) -> String {
+pub(crate) fn rate(rate: f64) -> String {
     if rate >= 100.0 { Grouped(rate.round() as u64).to_string() } else { format!("{rate:.1}") }
 }
 
 /// Formats nanoseconds with three digits and a unit.
-pub(super) fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000_000 => (ns as f64 / 1e3, "us"),
         1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),

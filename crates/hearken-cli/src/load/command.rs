@@ -1,5 +1,6 @@
 //! The command lines of `hearken load` and its subcommands.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(crate) enum Subcommands {
     Merge(MergeArgs),
     /// Compare two loads statistically
     Compare(CompareArgs),
+    /// Run two loads several times, alternately, and compare them
+    Ab(AbArgs),
     /// Print a result, or convert it
     Show(ShowArgs),
     /// Create the files of the SPECweb99-like mix
@@ -87,24 +90,37 @@ pub(crate) struct MergeArgs {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  hearken load compare before.json after.json
-      Print the ratio of each figure, its confidence interval and a verdict.
   hearken load compare a1.json,a2.json,a3.json b1.json,b2.json,b3.json
-      Compare several runs of each, which also shows how much runs vary.
-  hearken load compare before.json after.json --threshold 5 --fail-if-worse
+      Print the ratio of each figure, its confidence interval and a verdict.
+  hearken load compare $(echo a-*.json | tr ' ' ,) $(echo b-*.json | tr ' ' ,)
+      Compare the runs that hearken load ab --save stored.
+  hearken load compare a1.json,a2.json b1.json,b2.json --threshold 5 --fail-if-worse
       Exit with 3 if a figure is worse by 5 % or more.
+  hearken load compare before.json after.json
+      Print ratios only. One run of a side cannot tell a difference from the variation between runs.
 
-The confidence intervals of all figures hold together with 95 % (Bonferroni). They come from a block
-bootstrap over the intervals of a run, and over runs if there are several.
+A verdict needs at least two runs of each side, and five to ten for differences of 5 %. Runs that were
+made alternately are compared as pairs. hearken load ab makes such runs.
 
-Exit status: 0 on success, 2 if a file is not a result, 3 if a figure of B is worse (--fail-if-worse).")]
+The confidence intervals of all figures hold together with 95 % (Bonferroni). They are Student's
+intervals over the runs.
+
+Exit status: 0 on success, 2 if a file is not a result or --fail-if-worse has a single run, 3 if a figure
+of B is worse (--fail-if-worse).")]
 pub(crate) struct CompareArgs {
-    /// Reference: a result, or several of the same load, separated by commas
+    /// Reference: results of the same load, separated by commas
     #[arg(value_name = "A.JSON[,...]")]
     pub(crate) a: String,
-    /// Result, or several, to compare with the reference
+    /// Results to compare with the reference
     #[arg(value_name = "B.JSON[,...]")]
     pub(crate) b: String,
+    #[command(flatten)]
+    pub(crate) judgement: JudgementArgs,
+}
+
+/// The judgement of a comparison, and its destination.
+#[derive(Args)]
+pub(crate) struct JudgementArgs {
     /// Smallest relevant difference, in per cent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub(crate) threshold: f64,
@@ -114,6 +130,50 @@ pub(crate) struct CompareArgs {
     /// Exit with 3 if a figure of B is worse
     #[arg(long)]
     pub(crate) fail_if_worse: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken load ab http://127.0.0.1:8080/ http://127.0.0.1:8081/
+      Compare two servers in about two minutes: 6 pairs of runs of 10 s each.
+  hearken load ab http://127.0.0.1:8080/ http://127.0.0.1:8081/ --watch :8080,:8081 -- --rate 5000
+      Compare them at another rate, and also their CPU time per reply.
+  hearken load ab before.toml after.toml --runs 10 --save runs -- --duration 30s
+      Compare two plans. Takes ten minutes. Keeps the result of each run.
+
+Each pair consists of a run of A and a run of B in random order, with the same seed of arrivals. The
+verdict comes from the ratios of the pairs, so a slow change of the machine does not matter. The total
+time is 2 * runs * (duration + pause).
+
+SIGINT ends the runs and prints the comparison of the complete pairs.
+
+Exit status: 0 on success, 1 on failure, 2 for invalid arguments, 3 if a figure of B is worse
+(--fail-if-worse), 130 if interrupted.")]
+pub(crate) struct AbArgs {
+    /// Reference: a URL, or a plan (*.toml) as for hearken load --plan
+    #[arg(value_name = "A")]
+    pub(crate) a: String,
+    /// URL or plan to compare with the reference
+    #[arg(value_name = "B")]
+    pub(crate) b: String,
+    /// Number of runs of each, 2 to 100
+    #[arg(long, value_name = "N", default_value = "6", value_parser = runs)]
+    pub(crate) runs: usize,
+    /// Pause between runs
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    pub(crate) pause: Duration,
+    /// Servers of A and B to measure, as for hearken load --watch; one for both, or two
+    #[arg(long, value_name = "TARGET[,TARGET]", value_delimiter = ',', num_args = 1)]
+    pub(crate) watch: Vec<String>,
+    /// Store the result of each run in this directory, as a-1.json, b-1.json and so on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) judgement: JudgementArgs,
+    /// Options of hearken load for both
+    #[arg(last = true, value_name = "LOAD OPTIONS")]
+    pub(crate) options: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -164,6 +224,12 @@ pub(crate) struct SpecwebArgs {
     /// Number of simultaneous connections, from which SPECweb99 derives the number of directories
     #[arg(long, value_name = "N")]
     pub(crate) connections: Option<u32>,
+}
+
+/// Parses the number of runs of a side.
+fn runs(text: &str) -> Result<usize, String> {
+    let runs = text.parse().ok().filter(|runs| (2..=100).contains(runs));
+    runs.ok_or_else(|| "expected a number from 2 to 100".to_owned())
 }
 
 /// Parses a percentage from 0 to 1000.

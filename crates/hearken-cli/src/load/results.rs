@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hearken_lab::compare::{Options, Verdict, compare};
+use hearken_lab::compare::{Comparison, Options, Verdict, compare};
 use hearken_load::Report;
 use hearken_load::merge::merge_within;
 
 use super::Sink;
-use super::command::{CompareArgs, MergeArgs, ShowArgs};
+use super::command::{CompareArgs, JudgementArgs, MergeArgs, ShowArgs};
 use super::output::Outputs;
 use super::read::read;
 use crate::Failure;
 
-/// Exit status of `compare --fail-if-worse` if a figure is worse.
+/// Exit status of `--fail-if-worse` if a figure is worse.
 const WORSE: u8 = 3;
 
 /// Runs `hearken load merge`.
@@ -42,12 +42,27 @@ pub(super) fn compare_results(args: &CompareArgs) -> Result<ExitCode, Failure> {
         read_all(&files)
     };
     let (a, b) = (side(&args.a)?, side(&args.b)?);
-    let options = Options { threshold: args.threshold / 100.0, ..Options::default() };
-    let sink = Sink::open(args.json.as_deref())?;
-    let comparison = compare(&a, &b, &options);
+    if args.judgement.fail_if_worse && a.len().min(b.len()) < 2 {
+        return Err(Failure::usage(
+            "--fail-if-worse needs at least two results of each side, because one run cannot tell a \
+             difference from the variation between runs; use hearken load ab",
+        ));
+    }
+    let sink = Sink::open(args.judgement.json.as_deref())?;
+    let comparison = compare(&a, &b, &options(&args.judgement));
     sink.write(&comparison)?;
+    Ok(status(&args.judgement, &comparison))
+}
+
+/// Returns the options of the comparison.
+pub(super) fn options(judgement: &JudgementArgs) -> Options {
+    Options { threshold: judgement.threshold / 100.0 }
+}
+
+/// Returns the exit status of a comparison.
+pub(super) fn status(judgement: &JudgementArgs, comparison: &Comparison) -> ExitCode {
     let worse = comparison.metrics.iter().any(|figure| figure.verdict == Verdict::Worse);
-    Ok(if worse && args.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS })
+    if worse && judgement.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS }
 }
 
 fn read_all(files: &[impl AsRef<Path>]) -> Result<Vec<Report>, Failure> {

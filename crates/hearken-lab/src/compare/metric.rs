@@ -38,17 +38,17 @@ impl Metric {
         Metric::CpuPerReply,
     ];
 
-    /// Returns the name with its unit.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Metric::ReplyRate => "replies/s",
             Metric::ErrorRatio => "errors",
-            Metric::LatencyMean => "latency mean, µs",
-            Metric::LatencyP50 => "latency p50, µs",
-            Metric::LatencyP90 => "latency p90, µs",
-            Metric::LatencyP99 => "latency p99, µs",
-            Metric::LatencyP999 => "latency p99.9, µs",
-            Metric::CpuPerReply => "server CPU/reply, µs",
+            Metric::LatencyMean => "latency mean",
+            Metric::LatencyP50 => "latency p50",
+            Metric::LatencyP90 => "latency p90",
+            Metric::LatencyP99 => "latency p99",
+            Metric::LatencyP999 => "latency p99.9",
+            Metric::CpuPerReply => "server CPU/reply",
         }
     }
 

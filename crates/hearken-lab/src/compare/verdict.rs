@@ -74,14 +74,26 @@ impl fmt::Display for Verdict {
             Verdict::Worse => "worse",
             Verdict::Mixed => "mixed",
             Verdict::BelowThreshold => "below threshold",
-            Verdict::NoDifferenceDetected => "no difference detected",
-            Verdict::InsufficientData => "insufficient data",
+            Verdict::NoDifferenceDetected => "no difference",
+            Verdict::InsufficientData => "too little data",
         })
     }
 }
 
-/// Returns the overall verdict as a sentence.
-pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold: f64) -> String {
+/// Explanation of a comparison with a single run on a side.
+const SINGLE_RUN: &str = "One run of a side cannot tell a difference from the variation between \
+    runs, so there is no verdict. Measure both sides several times, alternately: hearken load ab A B";
+
+/// Returns the overall verdict as a sentence. `runs` is the smaller number of runs of a side.
+pub(super) fn summary(
+    verdict: Verdict,
+    figures: &[MetricComparison],
+    threshold: f64,
+    runs: usize,
+) -> String {
+    if runs == 1 {
+        return SINGLE_RUN.to_owned();
+    }
     let list = |wanted: Verdict| {
         let selected = figures.iter().filter(|figure| figure.verdict == wanted);
         selected.map(describe).collect::<Vec<_>>().join(", ")
@@ -99,7 +111,7 @@ pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold:
         }
         Verdict::NoDifferenceDetected => {
             let unknown = figures.iter().filter(|f| f.verdict == Verdict::InsufficientData);
-            let unknown: Vec<_> = unknown.map(metric_name).collect();
+            let unknown: Vec<_> = unknown.map(|figure| figure.metric.name()).collect();
             let unknown = match &unknown[..] {
                 [] => String::new(),
                 names => format!(" Insufficient data for: {}.", names.join(", ")),
@@ -107,19 +119,14 @@ pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold:
             format!("No difference detected between A and B.{unknown}")
         }
         Verdict::InsufficientData => {
-            "Insufficient data: measure for longer or repeat the runs.".to_owned()
+            "Insufficient data: measure for longer or more often.".to_owned()
         }
     }
 }
 
-/// Returns the name of a metric without its unit.
-fn metric_name(figure: &MetricComparison) -> &'static str {
-    figure.metric.name().split(',').next().unwrap_or_default()
-}
-
 /// Formats the ratio of a metric and its confidence interval.
 fn describe(figure: &MetricComparison) -> String {
-    let name = metric_name(figure);
+    let name = figure.metric.name();
     let ratio = super::format_ratio(figure.ratio.unwrap_or(f64::NAN));
     match figure.low.zip(figure.high) {
         Some((low, high)) => {

@@ -1,7 +1,10 @@
 //! Warnings about a comparison.
 
+use std::collections::BTreeSet;
+
 use hearken_load::Report;
 
+use super::design::Design;
 use crate::units::number;
 
 /// The 99th percentile of generator lateness, in nanoseconds, above which a warning is issued.
@@ -27,7 +30,8 @@ pub(super) fn warnings(a: &[Report], b: &[Report]) -> Vec<String> {
             ));
         }
     };
-    check_equal("the URLs", |report| report.url.clone());
+    // The port distinguishes the servers of a comparison, not their loads.
+    check_equal("the URLs", |report| split_url(&report.url).without_host());
     check_equal("the workloads", |report| report.workload.clone());
     check_equal("the arrival models", |report| format!("{:?}", report.model).to_lowercase());
     check_equal("the arrival processes", |report| report.arrivals.to_string());
@@ -47,8 +51,26 @@ pub(super) fn warnings(a: &[Report], b: &[Report]) -> Vec<String> {
             number(max)
         ));
     }
+    let starts = |reports: &[Report]| reports.iter().map(|r| r.started_unix_ns).collect::<Vec<_>>();
+    let (starts_a, starts_b) = (starts(a), starts(b));
+    if a.len().min(b.len()) >= 2 && (Design { a: &starts_a, b: &starts_b }).is_sequential() {
+        warnings.push(
+            "all runs of one side were made before those of the other, so a change of the machine \
+             looks like a difference; hearken load ab alternates them"
+                .to_owned(),
+        );
+    }
+    mechanism_warnings(a, b, &mut warnings);
     for (side, reports) in [("A", a), ("B", b)] {
         side_warnings(side, reports, &mut warnings);
+    }
+    let host = |report: &Report| split_url(&report.url).host.to_owned();
+    if let Some(other) = all().find(|report| host(report) != host(first)) {
+        warnings.push(format!(
+            "the servers have different hosts ('{}' and '{}'), so their machines and networks may differ",
+            host(first),
+            host(other)
+        ));
     }
     if all().any(|report| report.machine != first.machine) {
         warnings.push(
@@ -63,14 +85,54 @@ pub(super) fn warnings(a: &[Report], b: &[Report]) -> Vec<String> {
             number((latest - earliest) as f64 / 3.6e12)
         ));
     }
-    if a.len() < 2 || b.len() < 2 {
-        warnings.push(
-            "a single run does not show the variation between runs; give several runs of each \
-             side, measured alternately"
-                .to_owned(),
-        );
-    }
     warnings
+}
+
+/// Adds a warning if generators used different event mechanisms: within a run, a side, or between sides.
+fn mechanism_warnings(a: &[Report], b: &[Report], warnings: &mut Vec<String>) {
+    // A merged result names the mechanisms of all its parts.
+    let used = |reports: &[Report]| -> BTreeSet<String> {
+        let names = reports.iter().flat_map(|report| report.mechanism.split(", "));
+        names.map(str::to_owned).collect()
+    };
+    let (used_a, used_b) = (used(a), used(b));
+    if used_a.len() <= 1 && used_a == used_b {
+        return;
+    }
+    let list = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    warnings.push(format!(
+        "the generators used different event mechanisms (A: {}; B: {}), which changes latency; select \
+         one with --events",
+        list(used_a),
+        list(used_b)
+    ));
+}
+
+/// The parts of a URL that a comparison distinguishes.
+struct UrlParts<'a> {
+    scheme: &'a str,
+    host: &'a str,
+    path: &'a str,
+}
+
+impl UrlParts<'_> {
+    fn without_host(&self) -> String {
+        format!("{}://.../{}", self.scheme, self.path)
+    }
+}
+
+/// Splits a URL, without its port. A text without a scheme is all path.
+fn split_url(url: &str) -> UrlParts<'_> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return UrlParts { scheme: "", host: "", path: url };
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // The colons of an IPv6 address are in brackets.
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => host,
+        _ => authority,
+    };
+    UrlParts { scheme, host, path }
 }
 
 /// Adds the warnings about one side.
