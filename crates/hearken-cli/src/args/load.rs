@@ -16,8 +16,8 @@ use crate::time::{positive_duration, watch_interval};
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  hearken load http://127.0.0.1:8080/ --rate 2000 --duration 10s --idle 10000 --json before.json
-  hearken load compare before.json after.json")]
+  hearken load http://127.0.0.1:8080/ --rate 2000 --duration 10s --idle 10000
+  hearken load ab http://127.0.0.1:8080/ http://127.0.0.1:8081/ -- --rate 2000")]
 #[command(after_long_help = "\
 Examples:
   hearken load http://127.0.0.1:8080/index.html --rate 2000 --duration 10s
@@ -36,9 +36,10 @@ Examples:
       Send rounds of 50 requests, to count what a request costs the server.
   hearken load http://127.0.0.1:8080/ --rate 5000 --watch :8080
       Also report the CPU time, memory, sockets and system calls of the server.
-  hearken load http://127.0.0.1:8080/ --json after.json --html after.html
-  hearken load compare before.json after.json
-      Write a page with plots, and compare the result with an earlier one.
+  hearken load http://127.0.0.1:8080/ --json result.json --html result.html
+      Write the result as JSON, and as a page with plots.
+  hearken load ab http://127.0.0.1:8080/ http://127.0.0.1:8081/ -- --rate 2000
+      Compare two servers by several runs of each.
   hearken load http://10.0.0.1/ --rate 200000 --on slurm:4
       Make the load from four machines.
   hearken load --plan run.toml --check

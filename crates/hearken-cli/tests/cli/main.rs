@@ -7,6 +7,7 @@
 #[path = "../program/mod.rs"]
 mod program;
 
+mod ab;
 mod agents;
 mod commands;
 mod deploy;

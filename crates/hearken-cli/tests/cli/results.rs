@@ -63,7 +63,7 @@ fn load(path: impl AsRef<Path>) -> Report {
 
 #[test]
 fn help_has_examples() {
-    for command in ["merge", "compare", "show", "specweb"] {
+    for command in ["merge", "compare", "ab", "show", "specweb"] {
         let output = run(&["load", command, "--help"]);
         assert!(output.status.success());
         assert!(text(&output.stdout).contains("Examples:\n  hearken load "), "{command}");
@@ -98,10 +98,11 @@ fn parts_are_merged() {
 fn loads_are_compared() {
     let dir = Dir::new();
     let (fast, slow) = (dir.write("fast", &sample(2, 30)), dir.write("slow", &sample(3, 30)));
+    let [fast, slow] = [fast, slow].map(|file| format!("{file},{file},{file}"));
     let output = run(&["load", "compare", &fast, &slow]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
-    assert!(table.contains("latency p50, µs") && table.contains("B is worse: "), "{table}");
+    assert!(table.contains("latency p50") && table.contains("B is worse: "), "{table}");
     let fails = |args: &[&str]| {
         let all = [&["load", "compare", "--fail-if-worse"], args].concat();
         run(&all).status.code().unwrap()
@@ -110,11 +111,25 @@ fn loads_are_compared() {
     assert_eq!(fails(&[&slow, &fast]), 0);
     assert_eq!(fails(&[&fast, &fast]), 0);
     assert_eq!(fails(&[&fast, &slow, "--threshold", "60"]), 0);
-    let several = format!("{fast},{fast}");
-    let output = run(&["load", "compare", &several, &slow, "--json", "-"]);
+    let output = run(&["load", "compare", &fast, &slow, "--json", "-"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&json["a"]["runs"], &json["schema"]), (&2.into(), &"hearken-compare/2".into()));
+    assert_eq!((&json["a"]["runs"], &json["schema"]), (&3.into(), &"hearken-compare/3".into()));
     assert_rejected(&["load", "compare", &fast, &dir.path("none")], &["none", "No such file"]);
+}
+
+#[test]
+fn a_single_run_has_no_verdict() {
+    let dir = Dir::new();
+    let (fast, slow) = (dir.write("fast", &sample(2, 30)), dir.write("slow", &sample(3, 30)));
+    let two = format!("{fast},{fast}");
+    for (a, b) in [(&fast, &slow), (&two, &slow), (&slow, &two)] {
+        let output = run(&["load", "compare", a, b]);
+        let table = text(&output.stdout);
+        assert!(output.status.success() && table.contains("One run"), "{table}");
+        assert!(table.contains("hearken load ab") && !table.contains("worse"), "{table}");
+        let names = ["--fail-if-worse", "two results of each side", "hearken load ab"];
+        assert_rejected(&["load", "compare", a, b, "--fail-if-worse"], &names);
+    }
 }
 
 #[test]

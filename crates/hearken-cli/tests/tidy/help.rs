@@ -12,6 +12,7 @@ const COMMANDS: &[&str] = &[
     "load",
     "load merge",
     "load compare",
+    "load ab",
     "load show",
     "load specweb",
     "lab",

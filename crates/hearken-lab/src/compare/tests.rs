@@ -375,3 +375,28 @@ fn warns_about_sequential_runs() {
     alternate(&mut a, &mut b);
     assert_eq!(warnings(&a, &b), "");
 }
+
+#[test]
+fn documentation_lists_all_fields_and_verdicts() {
+    const DOCUMENT: &str = include_str!("../../../../docs/compare-result.md");
+    let comparison =
+        serde_json::to_value(compare(&runs(BASELINE, 2), &runs(BASELINE, 2), &options(0.0)));
+    let comparison = comparison.unwrap();
+    let fields = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect();
+    let mut names: Vec<String> =
+        [&comparison, &comparison["a"], &comparison["metrics"][0]].map(fields).concat();
+    let verdicts = [
+        Verdict::Better,
+        Verdict::Worse,
+        Verdict::Mixed,
+        Verdict::BelowThreshold,
+        Verdict::NoDifferenceDetected,
+        Verdict::InsufficientData,
+    ];
+    let name = |value: serde_json::Value| value.as_str().unwrap().to_owned();
+    names.extend(verdicts.map(|verdict| name(serde_json::to_value(verdict).unwrap())));
+    names.extend(Metric::ALL.map(|metric| name(serde_json::to_value(metric).unwrap())));
+    for name in names.iter().map(String::as_str).chain([SCHEMA]) {
+        assert!(DOCUMENT.contains(&format!("`{name}`")), "{name}");
+    }
+}
