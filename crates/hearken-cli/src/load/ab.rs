@@ -30,6 +30,9 @@ const UNSUITABLE: &[&str] =
 
 /// Runs `hearken load ab`.
 pub(super) fn run(args: &AbArgs) -> Result<ExitCode, Failure> {
+    if args.watch.len() > 2 {
+        return Err(Failure::usage("--watch takes one target for both loads, or one for each"));
+    }
     let sink = Sink::open(args.judgement.json.as_deref())?;
     let watch = |side: usize| args.watch.get(side).or(args.watch.last()).map(String::as_str);
     let mut sides = [
@@ -180,8 +183,9 @@ impl Progress for Reporter {
 fn orders(pairs: usize, seed: u64) -> Vec<[usize; 2]> {
     let mut random = Rng::with_seed(seed);
     let offset = random.usize(..2);
-    let mut orders: Vec<[usize; 2]> =
-        (0..pairs).map(|pair| if (pair + offset) % 2 == 0 { [0, 1] } else { [1, 0] }).collect();
+    let mut orders: Vec<[usize; 2]> = (0..pairs)
+        .map(|pair| if (pair + offset).is_multiple_of(2) { [0, 1] } else { [1, 0] })
+        .collect();
     random.shuffle(&mut orders);
     orders
 }

@@ -143,8 +143,8 @@ Examples:
       Compare two plans. Takes ten minutes. Keeps the result of each run.
 
 Each pair consists of a run of A and a run of B in random order, with the same seed of arrivals. The
-verdict comes from the ratios of the pairs, so a slow change of the machine does not matter. The total
-time is 2 * runs * (duration + pause).
+verdict comes from the ratios of the pairs, so a slow change of the machine does not matter.
+The total time is 2 * runs * (duration + pause).
 
 SIGINT ends the runs and prints the comparison of the complete pairs.
 

@@ -132,7 +132,7 @@ fn count_differences(
     (0..times).filter(differs).count()
 }
 
-/// If the true rate is 5 %, more than 22 of 200 have a probability of 0.03 %.
+/// Allows 22 of 200: if the true rate is 5 %, more have a probability of 0.03 %.
 #[test]
 fn identical_sides_differ_in_at_most_five_per_cent_of_comparisons() {
     let mut random = Rng::with_seed(7);
@@ -164,7 +164,7 @@ fn small_differences_are_found_with_low_variation() {
     }
 }
 
-/// The machine drifts by much more than the difference between the sides.
+/// Simulates a machine that drifts by much more than the difference between the sides.
 #[test]
 fn pairs_find_differences_despite_drift() {
     let count = |paired| {
@@ -382,7 +382,8 @@ fn documentation_lists_all_fields_and_verdicts() {
     let comparison =
         serde_json::to_value(compare(&runs(BASELINE, 2), &runs(BASELINE, 2), &options(0.0)));
     let comparison = comparison.unwrap();
-    let fields = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect();
+    let fields =
+        |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let mut names: Vec<String> =
         [&comparison, &comparison["a"], &comparison["metrics"][0]].map(fields).concat();
     let verdicts = [
