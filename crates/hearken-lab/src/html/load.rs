@@ -53,8 +53,8 @@ fn body(report: &Report) -> Markup {
         h2 { "How to reproduce" }
         @if !report.command.is_empty() { pre { (shell_command(&report.command)) } }
         p { a href=(json_data_url(report)) download="result.json" { "Download the result as JSON" }
-            span.soft { ", with all intervals and histograms. To compare it with another result: " }
-            code { "hearken load compare result.json other.json" } }
+            span.soft { ", with all intervals and histograms. To compare several results: " }
+            code { "hearken load compare a1.json,a2.json b1.json,b2.json" } }
     }
 }
 
