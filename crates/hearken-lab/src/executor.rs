@@ -187,7 +187,11 @@ impl ProcessExecutor {
         guard.wait_for_line("prepared", OPEN_TIMEOUT, stop)?;
         let started = begin()?;
         let limit = Duration::from_secs_f64(seconds) + DRAIN_TIMEOUT;
-        let output = guard.wait_for_end(limit, stop)?;
+        let (output, status) = guard.wait_for_output(limit, stop)?;
+        // A load without a reply exits with 1 after its result, which is a measurement.
+        if !status.success() && output.is_empty() {
+            return Err(guard.error(&format!("failed ({status})")));
+        }
         Ok((started, parse(guard.name().into(), &output)?))
     }
 }

@@ -151,12 +151,24 @@ impl ChildGuard {
         timeout: Duration,
         stop: &AtomicBool,
     ) -> Result<String, LabError> {
-        let output = self.read_to_end(Instant::now() + timeout, stop)?;
-        match self.reap(Instant::now() + STOP_TIMEOUT) {
-            Some(status) if status.success() => Ok(output),
-            Some(status) => Err(self.error(&format!("failed ({status})"))),
-            None => Err(self.error("closed its output but did not exit")),
+        let (output, status) = self.wait_for_output(timeout, stop)?;
+        match status.success() {
+            true => Ok(output),
+            false => Err(self.error(&format!("failed ({status})"))),
         }
+    }
+
+    /// Waits until the process exits by itself and returns the rest of its standard output with its
+    /// exit status.
+    pub(crate) fn wait_for_output(
+        &mut self,
+        timeout: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(String, ExitStatus), LabError> {
+        let output = self.read_to_end(Instant::now() + timeout, stop)?;
+        let status = self.reap(Instant::now() + STOP_TIMEOUT);
+        let status = status.ok_or_else(|| self.error("closed its output but did not exit"))?;
+        Ok((output, status))
     }
 
     /// Terminates the process with SIGTERM, or SIGKILL if it does not exit in time.

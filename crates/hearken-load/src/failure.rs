@@ -42,9 +42,15 @@ impl Failure {
         }
     }
 
-    /// Returns true if the name alone does not describe the failure.
-    pub(crate) fn needs_description(self) -> bool {
-        matches!(self, Failure::Status | Failure::Check | Failure::Surplus | Failure::Other)
+    /// Returns the name of a failure that the name alone does not describe.
+    pub(crate) fn unspecific_name(self) -> Option<&'static str> {
+        match self {
+            Failure::Status => Some("status"),
+            Failure::Check => Some("check"),
+            Failure::Surplus => Some("surplus"),
+            Failure::Other => Some("other"),
+            _ => None,
+        }
     }
 }
 

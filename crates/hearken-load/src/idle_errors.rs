@@ -44,6 +44,11 @@ impl IdleErrors {
         }
     }
 
+    /// Returns the most common error.
+    pub(crate) fn most_common(&self) -> Option<&str> {
+        self.0.iter().max_by_key(|miss| miss.count).map(|miss| miss.error.as_str())
+    }
+
     /// Returns a warning for each kind of error.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|IdleError { error, limit, count: times }| {

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::config::LoadError;
 use crate::report::{Model, Report};
 use crate::slo::{ObjectiveResult, Objectives};
-use crate::warning::MAX_LATENESS;
 
 mod posterior;
 mod search;
@@ -21,6 +20,9 @@ pub const SCHEMA: &str = "hearken-knee/2";
 
 /// Default objectives of a search.
 pub const DEFAULT_OBJECTIVES: &str = "p99<50ms,errors<0.1%,rate>=99%";
+
+/// 99th percentile of the generator's lateness up to which it does not limit the result.
+const MAX_LATENESS: Duration = Duration::from_millis(1);
 
 /// The generator's lateness matters if it is at least the latency divided by this.
 const LATE_LATENCY_RATIO: u64 = 4;

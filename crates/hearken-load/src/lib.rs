@@ -77,6 +77,7 @@ mod summary;
 mod target;
 mod threads;
 mod tls;
+mod total_failure;
 mod url;
 mod validate;
 mod wall_clock;

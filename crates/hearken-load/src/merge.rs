@@ -190,6 +190,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
                 other
             }
         ),
+        first_errors: first_errors(parts),
         timeouts: total!(parts, timeouts, Timeouts { connect, first_byte, reply }),
         connections_opened: add(parts, |part| part.connections_opened),
         idle: total!(
@@ -210,6 +211,12 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         parts: Vec::new(),
         warnings: Vec::new(),
     }
+}
+
+/// Returns the first description of each kind of error.
+fn first_errors(parts: &[&Report]) -> BTreeMap<String, String> {
+    let all = parts.iter().rev().flat_map(|part| part.first_errors.clone());
+    all.collect()
 }
 
 fn add(parts: &[&Report], count: impl Fn(&Report) -> u64) -> u64 {

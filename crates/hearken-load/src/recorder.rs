@@ -50,6 +50,8 @@ pub(crate) struct Slice {
 pub struct Snapshot {
     /// Time since the start, or zero while connections are still being opened.
     pub elapsed: Duration,
+    /// Time until the last scheduled request, if it is known.
+    pub remaining: Option<Duration>,
     /// Number of requests sent.
     pub sent: u64,
     /// Number of replies received.
@@ -214,6 +216,7 @@ impl Recorder {
         self.total = *after;
         let snapshot = Snapshot {
             elapsed: self.end_of_last,
+            remaining: None,
             sent: after.sent,
             replies: after.replies,
             errors: after.errors,

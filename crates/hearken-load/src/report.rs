@@ -80,6 +80,10 @@ pub struct Report {
     pub lateness_ns: Quantiles,
     /// Requests without a reply or with one that failed a check.
     pub errors: Errors,
+    /// Descriptions of the first error of each kind that its name does not describe, and of the
+    /// most common error of idle connections (`idle`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub first_errors: BTreeMap<String, String>,
     /// The timeouts counted in `errors.client-timo`.
     pub timeouts: Timeouts,
     /// Number of connections opened for requests.

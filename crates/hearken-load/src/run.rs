@@ -1,5 +1,6 @@
 //! Runs a load: starts the threads and combines their updates into a report.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -275,7 +276,9 @@ impl Coordinator {
                     if slice.draining && self.drained == self.threads {
                         progress.on_finished();
                     }
-                    if let Some(snapshot) = self.recorder.record_slice(thread, *slice) {
+                    if let Some(mut snapshot) = self.recorder.record_slice(thread, *slice) {
+                        let remaining = |all: Duration| all.saturating_sub(snapshot.elapsed);
+                        snapshot.remaining = common.duration.map(remaining);
                         progress.on_interval(&snapshot);
                     }
                 }
@@ -303,7 +306,7 @@ fn build_report(
         coordinator;
     let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
     let mut histograms = Histograms::default();
-    let (mut idle_errors, mut other) = (IdleErrors::default(), None);
+    let (mut idle_errors, mut first_errors) = (IdleErrors::default(), BTreeMap::new());
     let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
     let (mut answerable, mut peak_connections, mut utilisation) = (0, 0, 0.0f64);
     for thread in ended {
@@ -315,13 +318,18 @@ fn build_report(
         histograms.connect.add(&thread.stats.connect);
         histograms.lateness.add(&thread.stats.lateness);
         idle_errors.merge(thread.idle.errors);
-        other = other.or(thread.stats.first_other_error);
+        for (kind, reason) in thread.stats.first_errors {
+            first_errors.entry(kind.to_owned()).or_insert(reason);
+        }
         complete &= thread.complete;
         elapsed = elapsed.max(thread.elapsed);
         events = thread.mechanism;
         answerable += thread.stats.answerable;
         peak_connections += thread.peak_connections as u64;
         utilisation = utilisation.max(thread.cpu_utilisation);
+    }
+    if let Some(reason) = idle_errors.most_common() {
+        first_errors.insert("idle".to_owned(), reason.to_owned());
     }
     histograms.latency = Histogram::clone(&recorder.latency);
     idle.descriptor_tables = plan.idle_threads as u64;
@@ -370,6 +378,7 @@ fn build_report(
         connect_ns: histograms.connect.quantiles(),
         lateness_ns: histograms.lateness.quantiles(),
         errors: counts.errors,
+        first_errors,
         timeouts: counts.timeouts,
         connections_opened: counts.connections_opened,
         idle,
@@ -381,7 +390,7 @@ fn build_report(
         ..Report::default()
     };
     report.bottleneck = Bottleneck::of(&report);
-    report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
+    report.warnings = warning::all(&report, missing, descriptors);
     report.warnings.extend(idle_errors.warnings());
     if late > MAX_START_DELAY {
         let late = late.as_secs_f64() * 1e3;

@@ -1,5 +1,7 @@
 //! Counts and histograms of a thread.
 
+use std::collections::BTreeMap;
+
 use hearken::timer::Time;
 
 use crate::failure::{Errors, Failure, TimeoutKind};
@@ -58,8 +60,8 @@ pub(crate) struct Statistics {
     pub(crate) last_arrival: Time,
     /// Number of requests that the server had enough time to answer before the end of the arrivals.
     pub(crate) answerable: u64,
-    /// Description of the first error without a name of its own.
-    pub(crate) first_other_error: Option<String>,
+    /// Descriptions of the first error of each kind that its name does not describe.
+    pub(crate) first_errors: BTreeMap<&'static str, String>,
 }
 
 impl Statistics {
@@ -72,7 +74,7 @@ impl Statistics {
             lateness: Histogram::new(),
             last_arrival: Time::from_nanos(u64::MAX),
             answerable: 0,
-            first_other_error: None,
+            first_errors: BTreeMap::new(),
         }
     }
 
@@ -98,8 +100,8 @@ impl Statistics {
         reason: &dyn ToString,
     ) {
         self.record_failure(requests, failure);
-        if failure.needs_description() && self.first_other_error.is_none() {
-            self.first_other_error = Some(reason.to_string());
+        if let Some(name) = failure.unspecific_name() {
+            self.first_errors.entry(name).or_insert_with(|| reason.to_string());
         }
     }
 

@@ -2,113 +2,180 @@
 
 use std::fmt;
 
-use crate::report::{Handshakes, Idle, Model, Quantiles, Report, Sessions, Timeouts};
+use crate::report::{
+    ConnectionLimit, Handshakes, Idle, Model, Quantiles, Report, Sessions, Timeouts,
+};
+
+mod lines;
+mod remedy;
+
+pub(crate) use lines::write_line;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  load       ", self.url)?;
-        if self.offered_rate > 0.0 || self.model == Model::Closed {
+        writeln!(f, "{}", self.url)?;
+        let has_requests = self.offered_rate > 0.0 || self.model == Model::Closed;
+        if has_requests {
             self.write_load(f)?;
-            self.write_requests(f)?;
         } else {
-            writeln!(f, "idle connections only, for {:.1} s", self.duration_s)?;
+            let load = format!("idle connections only, for {:.1} s", self.duration_s);
+            write_line(f, "load", &load)?;
+        }
+        let labels = self.labels.iter().map(|(key, value)| format!("{key}={value}"));
+        write_list(f, "labels", &labels.collect::<Vec<_>>())?;
+        // A reader must know these before the figures.
+        for warning in &self.warnings {
+            write_line(f, "warning", warning)?;
+        }
+        if has_requests {
+            self.write_problems(f)?;
+            self.write_replies(f)?;
+            self.write_times(f)?;
         }
         self.write_idle(f)?;
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(HumanBytes);
-        writeln!(f, "  bytes      {received} received, {sent} sent")?;
+        write_line(f, "bytes", &format!("{received} received, {sent} sent"))?;
         if let Some(server) = &self.server {
             write!(f, "{}", server.summary(self.requests.replies))?;
         }
         if !self.parts.is_empty() {
             let of = self.parts[0].size;
             let [parts, of] = [self.parts.len() as u64, of.into()].map(Grouped);
-            writeln!(f, "  merged     {parts} of {of} parts")?;
+            write_line(f, "merged", &format!("{parts} of {of} parts"))?;
         }
         for judgement in &self.objectives {
-            writeln!(f, "  objective  {judgement}")?;
-        }
-        for warning in &self.warnings {
-            writeln!(f, "  warning    {warning}")?;
+            write_line(f, "objective", &judgement.to_string())?;
         }
         Ok(())
     }
 }
 
 impl Report {
-    /// Writes the line about the offered load.
+    /// Writes the lines about the offered load.
     fn write_load(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rate, seconds, seed) = (self.offered_rate, self.duration_s, self.seed);
-        let what = match self.model {
+        let unit = match self.model {
             Model::Requests => "requests",
             Model::Connections => "connections",
             Model::Sessions => "sessions",
-            Model::Closed => {
-                let connections = Grouped(self.connections);
-                write!(f, "closed loop of {connections} connections for {seconds:.1} s")?;
-                return self.write_workload(f);
-            }
+            Model::Closed => "",
         };
-        write!(f, "{rate:.1} {what}/s offered for {seconds:.1} s, {}", self.arrivals)?;
-        write!(f, " (seed {seed})")?;
+        if self.model == Model::Closed {
+            let connections = Grouped(self.connections);
+            let load = format!("closed loop of {connections} connections for {seconds:.1} s");
+            write_line(f, "load", &load)?;
+        } else {
+            let arrivals = self.arrivals;
+            let load =
+                format!("{rate:.1} {unit}/s offered for {seconds:.1} s, {arrivals} (seed {seed})");
+            write_line(f, "load", &load)?;
+        }
         // The average already shows a constant rate.
         if !self.rate.is_empty() && self.rate.parse::<f64>().is_err() {
-            write!(f, "\n  profile    {}", self.rate)?;
+            write_line(f, "profile", &self.rate)?;
         }
-        self.write_workload(f)
-    }
-
-    /// Writes the description of the requests, and ends the line.
-    fn write_workload(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.workload.as_str() {
-            // The first line contains the URL.
-            "" | "one URL" => writeln!(f),
-            workload => writeln!(f, "\n  workload   {workload}"),
+        // The first line contains the URL.
+        if !matches!(self.workload.as_str(), "" | "one URL") {
+            write_line(f, "workload", &self.workload)?;
         }
-    }
-
-    fn write_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let requests = &self.requests;
-        let [scheduled, replies, opened] =
-            [requests.scheduled, requests.replies, self.connections_opened].map(Grouped);
-        let over = match self.requests_per_connection.as_deref() {
-            Some("1") => format!("{opened} connections, one per request"),
-            Some(count) => format!("{opened} connections, one per {count} requests"),
-            None => {
-                let persistent = Grouped(self.connections);
-                format!("{persistent} persistent connections ({opened} opened)")
-            }
-        };
-        write!(f, "  over       {over}; ")?;
+        let mut over = self.describe_connections();
         if self.threads > 1 {
-            write!(f, "{} threads, ", Grouped(self.threads))?;
+            over += &format!("; {} threads", Grouped(self.threads));
         }
-        writeln!(f, "events by {}", self.mechanism)?;
-        writeln!(f, "  replies    {replies} of {scheduled}: {:.1} per second", self.reply_rate)?;
+        write_line(f, "over", &format!("{over}; events by {}", self.mechanism))
+    }
+
+    /// Describes the connections that carried the requests.
+    fn describe_connections(&self) -> String {
+        let [opened, peak, limit] =
+            [self.connections_opened, self.peak_connections, self.connections].map(Grouped);
+        let each = match self.requests_per_connection.as_deref() {
+            None => String::new(),
+            Some("1") => ", one per request".to_owned(),
+            Some(count) => format!(", one per {count} requests"),
+        };
+        let origin = match self.connections_limited_by {
+            ConnectionLimit::Settings => "",
+            ConnectionLimit::Descriptors => ", by the limit of open files",
+            ConnectionLimit::Ports => ", by local ports",
+            ConnectionLimit::Memory => ", by memory",
+        };
+        let mut text = format!("{opened} connections{each}");
+        if self.peak_connections > 0 {
+            text += &format!(", at most {peak} at once");
+        }
+        if self.connections > 0 {
+            text += &format!(" (limit {limit}{origin})");
+        }
+        text
+    }
+
+    /// Writes the lines about requests without a valid reply, and the bottleneck.
+    fn write_problems(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.requests.scheduled;
+        write_shares(f, "errors", &self.errors.by_name(), all)?;
+        let Timeouts { connect, first_byte, reply } = self.timeouts;
+        let kinds = [
+            (connect, "while connecting"),
+            (first_byte, "before the first byte"),
+            (reply, "before the end of the reply"),
+        ];
+        let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
+        let kinds = kinds.map(|(count, phase)| format!("{} {phase}", Grouped(count)));
+        write_list(f, "timeouts", &kinds.collect::<Vec<_>>())?;
+        write_shares(f, "missed", &self.missed.by_cause(), all)?;
+        if self.requests.unfinished > 0 {
+            write_line(f, "unfinished", &Grouped(self.requests.unfinished).to_string())?;
+        }
+        match remedy::remedy(self) {
+            Some(text) => write_line(f, "bottleneck", &text),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the lines about replies.
+    fn write_replies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [replies, scheduled] = [self.requests.replies, self.requests.scheduled].map(Grouped);
+        let replies = match self.requests.scheduled {
+            0 => "none, because no requests were scheduled".to_owned(),
+            _ => format!("{replies} of {scheduled}: {:.1} per second", self.reply_rate),
+        };
+        write_line(f, "replies", &replies)?;
         let of = &self.reply_rate_samples;
         if of.count > 1 {
-            write!(f, "  reply rate min {:.1} avg {:.1} max {:.1}", of.min, of.mean, of.max)?;
-            writeln!(f, " stddev {:.1} ({} samples)", of.stddev, Grouped(of.count))?;
+            let rates = format!("min {:.1} avg {:.1} max {:.1}", of.min, of.mean, of.max);
+            let deviation = format!("stddev {:.1} ({} samples)", of.stddev, Grouped(of.count));
+            write_line(f, "reply rate", &format!("{rates} {deviation}"))?;
         }
         write_counts(f, "status", &self.status.by_class())?;
-        write_counts(f, "errors", &self.errors.by_name())?;
-        let Timeouts { connect, first_byte, reply } = self.timeouts;
-        let kinds = [("connect", connect), ("first byte", first_byte), ("reply", reply)];
-        write_counts(f, "timeouts", &kinds)?;
-        if requests.unfinished > 0 {
-            writeln!(f, "  unfinished {}", Grouped(requests.unfinished))?;
-        }
         if self.model == Model::Sessions {
             let Sessions { started, completed, failed } = self.sessions;
             let [started, completed, failed] = [started, completed, failed].map(Grouped);
-            writeln!(f, "  sessions   {completed} of {started} completed, {failed} failed")?;
+            let sessions = format!("{completed} of {started} completed, {failed} failed");
+            write_line(f, "sessions", &sessions)?;
         }
         let Handshakes { full, resumed, failed } = self.tls;
-        write_counts(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])?;
+        write_counts(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])
+    }
+
+    /// Writes the table of times.
+    fn write_times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = [
+            ("latency", &self.latency_ns, "latency from the scheduled time"),
+            ("service", &self.service_ns, "service from the time of sending"),
+            ("connect", &self.connect_ns, "connect to open a connection"),
+            ("lateness", &self.lateness_ns, "lateness of the generator"),
+        ];
+        let rows = rows.into_iter().filter(|(_, times, _)| times.count > 0);
+        let rows: Vec<_> = rows.collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
         write_quantile_header(f)?;
-        write_quantiles(f, "latency", &self.latency_ns, "from the scheduled time")?;
-        write_quantiles(f, "service", &self.service_ns, "from the time of sending")?;
-        write_quantiles(f, "connect", &self.connect_ns, "to open a connection")?;
-        write_quantiles(f, "lateness", &self.lateness_ns, "of the generator")?;
+        for &(title, times, _) in &rows {
+            write_quantiles(f, title, times)?;
+        }
+        write_list(f, "", &rows.iter().map(|&(_, _, legend)| legend).collect::<Vec<_>>())?;
         writeln!(f)?;
         self.write_steps(f)
     }
@@ -117,18 +184,20 @@ impl Report {
         let Idle { requested, open, lost, reestablished, requests, replies, descriptor_tables } =
             self.idle;
         if requested > 0 {
-            let [requested, open, lost, reestablished] =
-                [requested, open, lost, reestablished].map(Grouped);
-            write!(f, "  idle       {open} of {requested} connections open at the end, ")?;
-            write!(f, "{lost} lost, {reestablished} re-established")?;
-            match descriptor_tables {
-                0 => writeln!(f)?,
-                tables => writeln!(f, ", in {} descriptor tables", Grouped(tables))?,
+            let [requested, open, lost, reestablished, tables] =
+                [requested, open, lost, reestablished, descriptor_tables].map(Grouped);
+            let mut idle = format!(
+                "{open} of {requested} connections open at the end, {lost} lost, {reestablished} \
+                 re-established"
+            );
+            if descriptor_tables > 0 {
+                idle += &format!(", in {tables} descriptor tables");
             }
+            write_line(f, "idle", &idle)?;
         }
         if requests > 0 {
             let [requests, replies] = [requests, replies].map(Grouped);
-            writeln!(f, "             {replies} replies to {requests} requests on them")?;
+            write_line(f, "", &format!("{replies} replies to {requests} requests on them"))?;
         }
         Ok(())
     }
@@ -140,34 +209,65 @@ pub(crate) fn write_quantile_header(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, " {:>10} {:>10} {:>10}", "p99", "p99.9", "max")
 }
 
+/// Writes a line of the table.
+pub(crate) fn write_quantiles(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    of: &Quantiles,
+) -> fmt::Result {
+    write!(f, "  {title:<10} ")?;
+    for (index, nanos) in [of.p50, of.p90, of.p95, of.p99, of.p999, of.max].into_iter().enumerate()
+    {
+        let space = if index > 0 { " " } else { "" };
+        write!(f, "{space}{:>10}", HumanDuration(nanos).to_string())?;
+    }
+    writeln!(f)
+}
+
 /// Writes a line with the counts that are not zero, if there are any.
 pub(crate) fn write_counts(
     f: &mut fmt::Formatter<'_>,
     title: &str,
     counts: &[(&str, u64)],
 ) -> fmt::Result {
-    let counts = counts.iter().filter(|(_, count)| *count > 0);
-    let text: Vec<_> = counts.map(|&(name, count)| format!("{name} {}", Grouped(count))).collect();
-    if text.is_empty() {
-        return Ok(());
-    }
-    writeln!(f, "  {title:<10} {}", text.join(", "))
+    write_list(f, title, &nonzero(counts))
 }
 
-pub(crate) fn write_quantiles(
+/// Writes a line like [`write_counts`], with the share of the sum in `all` requests.
+fn write_shares(
     f: &mut fmt::Formatter<'_>,
     title: &str,
-    of: &Quantiles,
-    what: &str,
+    counts: &[(&str, u64)],
+    all: u64,
 ) -> fmt::Result {
-    if of.count == 0 {
+    let mut list = nonzero(counts);
+    let sum = counts.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+    if let (Some(last), true) = (list.last_mut(), all > 0) {
+        let percent = 100.0 * sum as f64 / all as f64;
+        let percent =
+            if percent < 0.01 { "less than 0.01".to_owned() } else { format!("{percent:.2}") };
+        *last += &format!(" ({percent} % of the requests)");
+    }
+    write_list(f, title, &list)
+}
+
+/// Returns the counts that are not zero, with their names.
+fn nonzero(counts: &[(&str, u64)]) -> Vec<String> {
+    let counts = counts.iter().filter(|(_, count)| *count > 0);
+    counts.map(|&(name, count)| format!("{name} {}", Grouped(count))).collect()
+}
+
+/// Writes a line with the items of a list, if there are any.
+pub(crate) fn write_list(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    list: &[impl AsRef<str>],
+) -> fmt::Result {
+    if list.is_empty() {
         return Ok(());
     }
-    write!(f, "  {title:<10}")?;
-    for nanos in [of.p50, of.p90, of.p95, of.p99, of.p999, of.max] {
-        write!(f, " {:>10}", HumanDuration(nanos).to_string())?;
-    }
-    writeln!(f, "   {what}")
+    let list: Vec<&str> = list.iter().map(AsRef::as_ref).collect();
+    write_line(f, title, &list.join(", "))
 }
 
 /// A time in nanoseconds, displayed with three digits and a unit.
@@ -179,7 +279,8 @@ impl fmt::Display for HumanDuration {
             nanos @ 0..1_000 => return write!(f, "{nanos} ns"),
             nanos @ 1_000..1_000_000 => (nanos as f64 / 1e3, "us"),
             nanos @ 1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
-            nanos => (nanos as f64 / 1e9, "s"),
+            nanos @ 1_000_000_000..10_000_000_000_000 => (nanos as f64 / 1e9, "s"),
+            nanos => (nanos as f64 / 3.6e12, "h"),
         };
         let digits = match value {
             ..10.0 => 2,
@@ -217,10 +318,11 @@ pub(crate) struct HumanBytes(pub(crate) u64);
 impl fmt::Display for HumanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            bytes @ 0..10_000 => write!(f, "{} B", Grouped(bytes)),
-            bytes @ 10_000..10_000_000 => write!(f, "{:.1} kB", bytes as f64 / 1e3),
-            bytes @ 10_000_000..10_000_000_000 => write!(f, "{:.1} MB", bytes as f64 / 1e6),
-            bytes => write!(f, "{:.1} GB", bytes as f64 / 1e9),
+            bytes @ 0..1_000 => write!(f, "{bytes} B"),
+            bytes @ 1_000..1_000_000 => write!(f, "{:.1} kB", bytes as f64 / 1e3),
+            bytes @ 1_000_000..1_000_000_000 => write!(f, "{:.1} MB", bytes as f64 / 1e6),
+            bytes @ 1_000_000_000..1_000_000_000_000 => write!(f, "{:.1} GB", bytes as f64 / 1e9),
+            bytes => write!(f, "{:.1} TB", bytes as f64 / 1e12),
         }
     }
 }
@@ -238,13 +340,22 @@ mod tests {
             (45_678, "45.7 us"),
             (123_456_789, "123 ms"),
             (61_000_000_000, "61.0 s"),
+            (u64::MAX, "5124096 h"),
         ] {
             assert_eq!(HumanDuration(nanos).to_string(), text);
         }
         for (count, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(Grouped(count).to_string(), text);
         }
-        assert_eq!(HumanBytes(9_999).to_string(), "9,999 B");
-        assert_eq!(HumanBytes(12_345).to_string(), "12.3 kB");
+        for (bytes, text) in [
+            (999, "999 B"),
+            (9_999, "10.0 kB"),
+            (12_345, "12.3 kB"),
+            (1_234_567, "1.2 MB"),
+            (5_100_000_000, "5.1 GB"),
+            (u64::MAX, "18446744.1 TB"),
+        ] {
+            assert_eq!(HumanBytes(bytes).to_string(), text);
+        }
     }
 }

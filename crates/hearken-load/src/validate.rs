@@ -59,7 +59,15 @@ impl Report {
         let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.mechanism];
         let named =
             named.into_iter().chain([&mut self.machine]).chain(&mut self.requests_per_connection);
+        let named = named.chain(self.first_errors.values_mut());
         named.chain(&mut self.command).chain(&mut self.warnings).for_each(sanitise);
+        let labels = std::mem::take(&mut self.labels).into_iter();
+        self.labels = labels
+            .map(|(mut key, mut value)| {
+                [&mut key, &mut value].into_iter().for_each(sanitise);
+                (key, value)
+            })
+            .collect();
         if let Some(server) = &mut self.server {
             sanitise(&mut server.target);
             server.unavailable.iter_mut().for_each(sanitise);

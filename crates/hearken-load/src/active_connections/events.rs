@@ -287,7 +287,9 @@ impl ActiveConnections {
             Stage::AwaitingReply => {
                 let Some(request) = connection.in_flight.first() else { return };
                 if connection.issued_at + self.timeout <= now {
-                    return self.time_out(io, token, TimeoutKind::Reply);
+                    let began = !connection.awaits_first_byte;
+                    let kind = if began { TimeoutKind::Reply } else { TimeoutKind::FirstByte };
+                    return self.time_out(io, token, kind);
                 }
                 if self.cut_at <= now {
                     return self.cut(io, token);

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Errors;
 use crate::report::{Bytes, Quantiles, Requests, Status};
-use crate::summary::{Grouped, HumanBytes, write_counts, write_quantile_header, write_quantiles};
+use crate::summary::{
+    Grouped, HumanBytes, write_counts, write_line, write_quantile_header, write_quantiles,
+};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-lockstep/2";
@@ -73,14 +75,15 @@ impl fmt::Display for Report {
         write_counts(f, "errors", &self.errors.by_name())?;
         writeln!(f, "  over       {opened} connections, in {:.2} s", self.duration_s)?;
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(HumanBytes);
-        writeln!(f, "  bytes      {received} received, {sent} sent")?;
+        write_line(f, "bytes", &format!("{received} received, {sent} sent"))?;
         for warning in &self.warnings {
-            writeln!(f, "  warning    {warning}")?;
+            write_line(f, "warning", warning)?;
         }
         if self.round_ns.count == 0 {
             return Ok(());
         }
         write_quantile_header(f)?;
-        write_quantiles(f, "round", &self.round_ns, "duration of a full batch")
+        write_quantiles(f, "round", &self.round_ns)?;
+        write_line(f, "", "round: duration of a full batch")
     }
 }

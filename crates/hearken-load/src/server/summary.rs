@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Server, ServerUsage};
-use crate::summary::{Grouped, HumanBytes, HumanDuration};
+use crate::summary::{Grouped, HumanBytes, HumanDuration, write_line, write_list};
 
 impl Server {
     /// Returns the text summary, with the usage per reply if `replies` is not 0.
@@ -28,29 +28,29 @@ impl fmt::Display for ServerSummary<'_> {
         let ServerSummary { server, replies } = *self;
         let total = &server.total;
         let what = printable(&server.target);
-        write!(f, "  server     {what}: {}", plural(server.processes, "process", "es"))?;
+        let mut usage = format!("{what}: {}", plural(server.processes, "process", "es"));
         if let Some(threads) = total.peak_threads {
-            write!(f, ", {}", plural(threads, "thread", "s"))?;
+            usage += &format!(", {}", plural(threads, "thread", "s"));
         }
         if let Some(cores) = total.cores {
-            write!(f, "; {cores:.2} processors busy")?;
+            usage += &format!("; {cores:.2} processors busy");
         }
         let share = |ns: u64| ns as f64 / 1e9 / total.duration_s;
         if let (Some(user), Some(system), true) =
             (total.user_ns, total.system_ns, total.duration_s > 0.0)
         {
-            write!(f, " ({:.2} user, {:.2} system)", share(user), share(system))?;
+            usage += &format!(" ({:.2} user, {:.2} system)", share(user), share(system));
         }
-        writeln!(f)?;
-        write_line(f, "per reply", &per_reply(total, replies))?;
-        write_line(f, "at most", &peaks(total))?;
+        write_line(f, "server", &usage)?;
+        write_list(f, "per reply", &per_reply(total, replies))?;
+        write_list(f, "at most", &peaks(total))?;
         if server.exited_processes > 0 {
             let ended = plural(server.exited_processes, "monitored process", "es");
             let gone = server.exited_at_s.map(|at| format!("; none was running after {at:.1} s"));
-            writeln!(f, "  exited     {ended}{}", gone.unwrap_or_default())?;
+            write_line(f, "exited", &format!("{ended}{}", gone.unwrap_or_default()))?;
         }
         for sentence in &server.unavailable {
-            writeln!(f, "  n/a        {}", printable(sentence))?;
+            write_line(f, "n/a", &printable(sentence))?;
         }
         Ok(())
     }
@@ -83,13 +83,6 @@ fn peaks(total: &ServerUsage) -> Vec<String> {
     .collect()
 }
 
-fn write_line(f: &mut fmt::Formatter<'_>, title: &str, parts: &[String]) -> fmt::Result {
-    if parts.is_empty() {
-        return Ok(());
-    }
-    writeln!(f, "  {title:<10} {}", parts.join(", "))
-}
-
 fn plural(count: u64, of: &str, plural: &str) -> String {
     format!("{} {of}{}", Grouped(count), if count == 1 { "" } else { plural })
 }
@@ -117,11 +110,11 @@ mod tests {
         let mut server = watched();
         let text = server.summary(1_000).to_string();
         let lines: Vec<_> = text.lines().collect();
-        let first = "  server     nginx.service: 2 processes; 0.50 processors busy";
-        assert_eq!(lines[0], format!("{first} (0.12 user, 0.38 system)"));
-        assert_eq!(lines[1], "  per reply  1.00 ms CPU");
-        assert_eq!(lines[2], "  at most    40.0 MB resident, 40 sockets");
-        assert_eq!(lines.len(), 3);
+        let first = "  server     nginx.service: 2 processes; 0.50 processors busy (0.12 user, 0.38";
+        assert_eq!(lines[..2], [first, "             system)"]);
+        assert_eq!(lines[2], "  per reply  1.00 ms CPU");
+        assert_eq!(lines[3], "  at most    40.0 MB resident, 40 sockets");
+        assert_eq!(lines.len(), 4);
         server.exited_processes = 1;
         server.unavailable.push("instructions:\x1b[2J none".to_owned());
         let text = server.to_string();

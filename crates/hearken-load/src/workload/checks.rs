@@ -30,19 +30,40 @@ pub struct Expect {
 
 /// The check that a reply failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FailedCheck {
-    Status,
-    Length,
+pub(crate) enum FailedCheck<'a> {
+    Status { expected: StatusRanges<'a>, found: u16 },
+    Length { expected: u64, found: u64 },
     Hash,
 }
 
-impl fmt::Display for FailedCheck {
+impl fmt::Display for FailedCheck<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FailedCheck::Status => "unexpected status",
-            FailedCheck::Length => "unexpected content length",
-            FailedCheck::Hash => "unexpected SHA-256 digest",
-        })
+        match self {
+            FailedCheck::Status { expected, found } => {
+                write!(f, "expected status {expected}, found {found}")
+            }
+            FailedCheck::Length { expected, found } => {
+                write!(f, "expected {expected} bytes of content, found {found}")
+            }
+            FailedCheck::Hash => f.write_str("unexpected SHA-256 digest"),
+        }
+    }
+}
+
+/// First and last status of each range, displayed as in the text of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StatusRanges<'a>(&'a [(u16, u16)]);
+
+impl fmt::Display for StatusRanges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, &(first, last)) in self.0.iter().enumerate() {
+            let separator = if index > 0 { "|" } else { "" };
+            match first == last {
+                true => write!(f, "{separator}{first}")?,
+                false => write!(f, "{separator}{first}..{last}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -104,13 +125,14 @@ impl ReplyCheck {
     }
 
     /// Completes the check at the end of the reply. Fails with the first failed check.
-    pub(crate) fn finish(self, expect: &Expect, status: u16) -> Result<(), FailedCheck> {
+    pub(crate) fn finish(self, expect: &Expect, status: u16) -> Result<(), FailedCheck<'_>> {
         let is_in_range = |&(first, last): &(u16, u16)| (first..=last).contains(&status);
         if !expect.status.is_empty() && !expect.status.iter().any(is_in_range) {
-            return Err(FailedCheck::Status);
+            let expected = StatusRanges(&expect.status);
+            return Err(FailedCheck::Status { expected, found: status });
         }
-        if expect.length.is_some_and(|length| length != self.length) {
-            return Err(FailedCheck::Length);
+        if let Some(expected) = expect.length.filter(|&length| length != self.length) {
+            return Err(FailedCheck::Length { expected, found: self.length });
         }
         let (Some(expected), Some(hash)) = (expect.sha256, self.hash) else {
             return Ok(());
@@ -193,15 +215,11 @@ fn parse_digest(text: &str) -> Option<[u8; 32]> {
 
 impl fmt::Display for Expect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "status=";
-        for &(first, last) in &self.status {
-            match first == last {
-                true => write!(f, "{separator}{first}")?,
-                false => write!(f, "{separator}{first}..{last}")?,
-            }
-            separator = "|";
+        let mut comma = "";
+        if !self.status.is_empty() {
+            write!(f, "status={}", StatusRanges(&self.status))?;
+            comma = ",";
         }
-        let mut comma = if self.status.is_empty() { "" } else { "," };
         if let Some(length) = self.length {
             write!(f, "{comma}length={length}")?;
             comma = ",";
@@ -222,31 +240,33 @@ impl_serde_str!(Expect);
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Expect, FailedCheck, ReplyCheck};
+    use super::{Expect, ReplyCheck};
 
     /// SHA-256 digest of "abc" (FIPS 180-2, appendix B.1).
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn check(expect: &str, status: u16, content: &[&str]) -> Result<(), FailedCheck> {
+    /// Returns the failed check, or an empty text.
+    fn check(expect: &str, status: u16, content: &[&str]) -> String {
         let expect: Expect = expect.parse().unwrap();
         let mut check = ReplyCheck::new(&expect);
         content.iter().for_each(|piece| check.update(piece.as_bytes()));
-        check.finish(&expect, status)
+        check.finish(&expect, status).err().map(|failed| failed.to_string()).unwrap_or_default()
     }
 
     #[test]
     fn reports_the_failed_check() {
         for status in ["status=200", "status=2xx", "status=200..299", "status=500|200"] {
-            assert_eq!(check(status, 200, &[]), Ok(()), "{status}");
-            assert_eq!(check(status, 304, &[]), Err(FailedCheck::Status), "{status}");
+            assert_eq!(check(status, 200, &[]), "", "{status}");
+            assert!(check(status, 304, &[]).ends_with(", found 304"), "{status}");
         }
-        assert_eq!(check("length=3", 404, &["a", "bc"]), Ok(()));
-        assert_eq!(check("length=3", 404, &["ab"]), Err(FailedCheck::Length));
+        assert_eq!(check("status=2xx|304", 503, &[]), "expected status 200..299|304, found 503");
+        assert_eq!(check("length=3", 404, &["a", "bc"]), "");
+        assert_eq!(check("length=3", 404, &["ab"]), "expected 3 bytes of content, found 2");
         let hash = format!("status=200,length=3,sha256={}", ABC.to_uppercase());
-        assert_eq!(check(&hash, 200, &["ab", "", "c"]), Ok(()));
-        assert_eq!(check(&hash, 200, &["abd"]), Err(FailedCheck::Hash));
-        assert_eq!(check(&hash, 200, &["abcd"]), Err(FailedCheck::Length));
-        assert_eq!(check(&hash, 500, &["abcd"]), Err(FailedCheck::Status));
+        assert_eq!(check(&hash, 200, &["ab", "", "c"]), "");
+        assert_eq!(check(&hash, 200, &["abd"]), "unexpected SHA-256 digest");
+        assert_eq!(check(&hash, 200, &["abcd"]), "expected 3 bytes of content, found 4");
+        assert_eq!(check(&hash, 500, &["abcd"]), "expected status 200, found 500");
     }
 
     #[test]

@@ -275,7 +275,10 @@ fn counts_refused_connections() {
         assert_conserved(&report);
         assert_eq!(report.errors.conn_refused, ALL, "{report}");
         assert_eq!(report.connections_opened, 0, "{report}");
-        assert!(report.warnings.iter().any(|text| text.contains("no replies")), "{report}");
+        assert!(
+            report.warnings.iter().any(|text| text.contains("connections were refused")),
+            "{report}"
+        );
     }
 }
 

@@ -51,8 +51,8 @@ fn failed_checks_are_errors_of_their_own_kind() {
             ("status=2xx,length=5".to_owned(), None),
             (format!("sha256={SHA256}"), None),
             (format!("status=200|204,length=5,sha256={SHA256}"), None),
-            ("status=404".to_owned(), Some("unexpected status")),
-            ("length=6".to_owned(), Some("unexpected content length")),
+            ("status=404".to_owned(), Some("expected status 404, found 200")),
+            ("length=6".to_owned(), Some("expected 6 bytes of content, found 5")),
             (format!("sha256={}", SHA256.replace('2', "3")), Some("unexpected SHA-256 digest")),
         ] {
             let report = load(&server, &expect, Model::Requests, 1);

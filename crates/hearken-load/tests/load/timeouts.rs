@@ -83,6 +83,16 @@ fn first_byte_timeout() {
     }
 }
 
+/// Checks that a request timeout is counted by the phase in which it expires.
+#[test]
+fn the_request_timeout_includes_the_wait_for_the_first_byte() {
+    let server = Server::start(|_| Behaviour::Never);
+    let timeout = 2 * LIMIT;
+    let report = load(&Config { requests_per_connection: one(), timeout, ..config(server.url()) });
+    assert_eq!(report.timeouts.reply, 0, "{report}");
+    assert_eq!(report.timeouts.first_byte + report.timeouts.connect, ALL, "{report}");
+}
+
 /// Checks that the first-byte timeout does not apply to a reply that has begun.
 #[test]
 fn request_timeout() {

@@ -15,6 +15,8 @@ fn full() -> Report {
     full.command = vec!["hearken".to_owned()];
     full.labels.insert("machine".to_owned(), "a".to_owned());
     full.machine = "a machine".to_owned();
+    full.first_errors = [("other".to_owned(), "malformed reply".to_owned())].into();
+    full.labels = [("commit".to_owned(), "abc".to_owned())].into();
     let part = Part {
         rank: 0,
         size: 1,

@@ -13,6 +13,7 @@ mod merge;
 mod rank;
 mod steps;
 mod summary;
+mod total_failure;
 
 use proptest::prelude::ProptestConfig;
 
