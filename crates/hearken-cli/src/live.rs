@@ -1,7 +1,7 @@
 //! Progress of a load on standard error: a block of lines that is redrawn on a terminal, or one line per interval.
 
 mod frame;
-mod numbers;
+pub(crate) mod numbers;
 
 pub(crate) use numbers::{rate, time};
 

@@ -1,5 +1,6 @@
 //! `hearken load`: runs a load and writes its result.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +13,7 @@ use hearken_load::{
 };
 use serde::Serialize;
 
-use crate::args::load::{Arrivals, By, LoadArgs, Queue, SourceArgs};
+use crate::args::load::{Arrivals, By, LoadArgs, ProgressArg, Queue, SourceArgs};
 use crate::live::Live;
 use crate::load_agents::{self, Agent};
 use crate::time::duration;
@@ -20,17 +21,24 @@ use crate::watched::Watched;
 use crate::{Failure, load_knee, lockstep, mechanisms, signals};
 
 mod ab;
+mod colour;
 pub(crate) mod command;
 mod file;
+mod github;
+mod junit;
 pub(crate) mod output;
 mod read;
 mod results;
 mod saved;
 mod specweb;
+pub(crate) mod status;
+mod unreachable_rate;
 
 use command::{LoadCommand, Subcommands};
 use file::ResultFile;
 use output::Outputs;
+use status::exit_status;
+use unreachable_rate::UnreachableRate;
 
 /// Runs a load or one of the subcommands.
 pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
@@ -57,7 +65,7 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
         return load_knee::run(args);
     }
     let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
-    let mut outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
+    let mut outputs = Outputs::open(args.json.as_deref(), &args.outputs)?.quiet(args.quiet);
     if let Some(format) = agent.and_then(Agent::format) {
         outputs.default_to(format);
     }
@@ -69,9 +77,10 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     };
     handled.map_err(Failure::runtime)?;
     let json_on_stdout = outputs.has_stdout();
-    let announce = args.announce;
-    let live = Live::on_stderr(args.progress);
-    let mut reporter = Reporter { announce, json_on_stdout, live, watched };
+    let (announce, quiet, labels) = (args.announce, args.quiet, labels(&args.label)?);
+    let live = Live::on_stderr(if quiet { ProgressArg::None } else { args.progress });
+    let unreachable = UnreachableRate::default();
+    let mut reporter = Reporter { announce, quiet, json_on_stdout, live, watched, unreachable };
     // Objectives apply to the whole load, not to the share of an agent.
     let objectives = args.knee.slo.clone().filter(|_| agent.is_none_or(Agent::is_alone));
     let objectives = objectives.unwrap_or_default();
@@ -87,19 +96,34 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     watched.add_to(&mut report);
     report.objectives = objectives.evaluate(&report);
     output::add_origin(&mut report);
+    report.labels = labels;
     if let Some(agent) = agent {
         agent.add_part(&mut report);
     }
-    if config.mechanism == AUTO {
+    if config.mechanism == AUTO && !quiet {
         mechanisms::report_unavailable(&report.mechanism);
     }
     outputs.write(&report)?;
-    let met = report.objectives.iter().all(|judgement| judgement.passed);
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
+    match agent.is_none_or(Agent::is_alone) {
+        true => Ok(exit_status(&report)),
+        // A launcher would end the other agents. The merged result decides.
+        false => Ok(ExitCode::SUCCESS),
+    }
 }
 
-/// Exit status if an objective is not met.
-pub(crate) const NOT_MET: u8 = 3;
+/// Returns the labels by key.
+///
+/// # Errors
+/// A key that occurs twice.
+pub(crate) fn labels(labels: &[(String, String)]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut by_key = BTreeMap::new();
+    for (key, value) in labels {
+        if by_key.insert(key.clone(), value.clone()).is_some() {
+            return Err(Failure::usage(format!("--label: '{key}' is set twice")));
+        }
+    }
+    Ok(by_key)
+}
 
 /// The destination of a result.
 pub(crate) enum Sink {
@@ -148,9 +172,11 @@ pub(crate) fn print(text: &str) {
 /// The display of progress.
 struct Reporter {
     announce: bool,
+    quiet: bool,
     json_on_stdout: bool,
     live: Live,
     watched: Watched,
+    unreachable: UnreachableRate,
 }
 
 impl Progress for Reporter {
@@ -162,6 +188,9 @@ impl Progress for Reporter {
     }
 
     fn on_idle_open(&mut self, idle: u64) {
+        if self.quiet {
+            return;
+        }
         self.live.clear();
         let line = format!("holding {idle} idle connections\n");
         if self.json_on_stdout {
@@ -176,6 +205,12 @@ impl Progress for Reporter {
     }
 
     fn on_interval(&mut self, now: &Snapshot) {
+        if !self.quiet
+            && let Some(warning) = self.unreachable.check(now)
+        {
+            self.live.clear();
+            eprintln!("hearken: warning: {warning}");
+        }
         self.live.show(now, self.watched.cores());
     }
 }

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::load::LoadArgs;
 use crate::load::output::{self, Outputs};
-use crate::load::{self, print};
+use crate::load::status::exit_status;
+use crate::load::{self, labels, print};
 use crate::time::{duration, timestamp};
 use crate::{Failure, load_plan};
 
@@ -179,21 +180,22 @@ fn check(args: LoadArgs) -> Result<ExitCode, Failure> {
 
 /// Launches agents, and writes their merged result.
 fn launch(args: LoadArgs, launcher: Launcher) -> Result<ExitCode, Failure> {
-    let outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
+    let outputs = Outputs::open(args.json.as_deref(), &args.outputs)?.quiet(args.quiet);
+    let (labels, quiet) = (labels(&args.label)?, args.quiet);
     let (many, options) = (args.many.clone(), args.options.clone());
     let objectives = args.knee.slo.clone().unwrap_or_default();
     let config = load::config(args)?;
     objectives.check_measurable(&config).map_err(Failure::usage)?;
     check_shares(config, launcher.size())?;
-    let mut report = launch::launch(&many, &options, launcher)?;
+    let mut report = launch::launch(&many, &options, launcher, quiet)?;
     // The result names this command, but the machines of the agents.
     let machine = mem::take(&mut report.machine);
     output::add_origin(&mut report);
     report.machine = machine;
+    report.labels = labels;
     report.objectives = objectives.evaluate(&report);
     outputs.write(&report)?;
-    let met = report.objectives.iter().all(|judgement| judgement.passed);
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(load::NOT_MET) })
+    Ok(exit_status(&report))
 }
 
 /// Returns the frames of a result.

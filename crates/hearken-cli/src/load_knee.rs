@@ -8,7 +8,8 @@ use hearken_load::knee::{KneeOptions, Trial, TrialRunner, find_knee};
 use hearken_load::{Config, LoadError, Profile, Report, StopSignal};
 
 use crate::args::load::LoadArgs;
-use crate::load::{NOT_MET, Sink, config};
+use crate::load::status::NOT_MET;
+use crate::load::{Sink, config};
 use crate::{Failure, signals};
 
 /// Interval at which a pause checks whether the search was stopped.
@@ -36,6 +37,9 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     let knee = find_knee(&options, &mut loads).map_err(Failure::usage)?;
     let met = knee.rate > 0.0;
     sink.write(&knee)?;
+    if let Some(status) = signals::exit_status() {
+        return Ok(ExitCode::from(status));
+    }
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
 }
 

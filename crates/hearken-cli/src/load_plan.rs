@@ -37,6 +37,8 @@ pub(crate) const LOCAL: &[&str] = &[
     "html",
     "csv",
     "hlog",
+    "junit",
+    "github-summary",
     "announce",
     "watch",
     "watch-interval",

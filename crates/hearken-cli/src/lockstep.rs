@@ -35,7 +35,7 @@ pub(crate) fn run(args: LoadArgs, batch: NonZeroUsize) -> Result<ExitCode, Failu
     let report = driver.run(requests, &stop);
     sink.write(&report)?;
     check(&report, &stop)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(signals::exit_status().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 /// Makes as many requests as each line of standard input says, until it ends. A program that measures the server reads

@@ -1,6 +1,7 @@
 //! Signals that stop a command, and the limit of queued signals.
 
 use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
 use hearken::mechanism::signal;
@@ -10,6 +11,18 @@ pub(crate) use signal_hook::iterator::Handle;
 use signal_hook::iterator::Signals;
 
 use crate::Failure;
+
+/// The signal that stopped the command, or 0.
+static STOPPED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// Returns the exit status of a command that a signal stopped: 128 plus the number of the signal, as in a shell.
+/// Returns `None` if no signal was received.
+pub(crate) fn exit_status() -> Option<u8> {
+    match STOPPED_BY.load(Ordering::Acquire) {
+        0 => None,
+        signal => u8::try_from(128 + signal).ok(),
+    }
+}
 
 /// Calls `stop` at the first SIGINT or SIGTERM. A second signal exits immediately. Closing the
 /// returned handle ends the handling.
@@ -37,13 +50,24 @@ pub(crate) fn on_agent_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<
 
 /// Calls `handle` at every SIGINT and SIGTERM.
 pub(crate) fn each(mut handle: impl FnMut() + Send + 'static) -> io::Result<Handle> {
-    start_thread(Signals::new([SIGINT, SIGTERM])?, move |_| handle())
+    start_thread(Signals::new([SIGINT, SIGTERM])?, move |signal| {
+        set_stopped_by(signal);
+        handle();
+    })
+}
+
+/// Records the first signal.
+fn set_stopped_by(signal: i32) {
+    let _ = STOPPED_BY.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
 }
 
 fn stop_on(signals: &[i32], stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     let mut stop = Some(stop);
     start_thread(Signals::new(signals)?, move |signal| match stop.take() {
-        Some(stop) => stop(),
+        Some(stop) => {
+            set_stopped_by(signal);
+            stop();
+        }
         None => std::process::exit(128 + signal),
     })
 }

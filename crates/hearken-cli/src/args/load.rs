@@ -48,7 +48,9 @@ Examples:
 Latency is measured from the scheduled send time, so a server that stalls is charged for every request
 that it delays. Errors have httperf's names. Durations are written as 500ms, 5s, 2m or 1h.
 
-Exit status: 0 on success, 1 on failure, 2 for invalid arguments, 3 if an objective is missed.")]
+Exit status: 0 on success, 1 on failure or if no request succeeded, 2 for invalid arguments, 3 if an
+objective is missed. A load stopped by SIGINT or SIGTERM prints its result and exits with 130 or 143. A
+second signal ends it at once.")]
 pub(crate) struct LoadArgs {
     /// URL to request: http://HOST[:PORT]/PATH or https://...
     #[arg(hide_short_help = true)]
@@ -219,7 +221,7 @@ pub(crate) struct LoadArgs {
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
         "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
         "TlsArgs", "sources", "threads", "interval", "seed", "events", "experiment", "announce",
-        "OutputArgs"], hide_short_help = true, help_heading = "Rounds")]
+        "OutputArgs", "label", "quiet"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,
     /// Number of requests in rounds, rounded up to complete rounds [default: 10000]
     #[arg(
@@ -280,6 +282,18 @@ pub(crate) struct LoadArgs {
         default_value = "auto", default_missing_value = "log", hide_default_value = true,
         conflicts_with = "lockstep", hide_short_help = true, help_heading = "Results")]
     pub(crate) progress: ProgressArg,
+    /// Label of the run, stored in the result; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label, hide_short_help = true, help_heading = "Results")]
+    pub(crate) label: Vec<(String, String)>,
+    /// Print neither the summary nor progress, only errors
+    #[arg(
+        short = 'q',
+        long,
+        conflicts_with = "announce",
+        hide_short_help = true,
+        help_heading = "Results"
+    )]
+    pub(crate) quiet: bool,
     /// Exit when the parent process ends
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,
@@ -304,7 +318,8 @@ pub(crate) struct KneeArgs {
     /// Without --slo, the objectives are p99<50ms,errors<0.1%,rate>=99%. The search ends after 60 trials or 15
     /// minutes.
     #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration",
-        "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog"], help_heading = "Results")]
+        "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog", "junit",
+        "github_summary", "label", "quiet"], help_heading = "Results")]
     pub(crate) find_knee: bool,
     /// Duration of a trial
     #[arg(long, value_name = "DURATION", default_value = "3s", requires = "find_knee", value_parser = positive_duration,
@@ -324,6 +339,15 @@ pub(crate) struct KneeArgs {
     #[arg(long, value_name = "PERCENT", default_value = "2%", requires = "find_knee", value_parser = share,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) precision: f64,
+}
+
+/// Parses a label `KEY=VALUE`.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some(("", _)) | None => Err("expected KEY=VALUE, such as commit=1a2b3c".to_owned()),
+        _ if text.contains(char::is_control) => Err("control characters are invalid".to_owned()),
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+    }
 }
 
 /// Parses the experimental setting `rt-queue=N`.

@@ -14,6 +14,8 @@ const MIN_TITLED: usize = 30;
 pub(super) struct Frame {
     /// Seconds since the first request. `None` while connections are prepared.
     pub(super) elapsed_s: Option<f64>,
+    /// Seconds until the last scheduled request, if known.
+    pub(super) remaining_s: Option<f64>,
     /// Scheduled requests per second in the last interval.
     pub(super) offered: f64,
     /// Replies per second in the last interval.
@@ -30,6 +32,8 @@ pub(super) struct Frame {
     pub(super) errors: u64,
     /// The number of errors by kind, without zeros.
     pub(super) kinds: Vec<(&'static str, u64)>,
+    /// The number of missed requests by cause, without zeros.
+    pub(super) missed: Vec<(&'static str, u64)>,
     /// Connections for requests.
     pub(super) active: u64,
     /// Open idle connections.
@@ -47,9 +51,9 @@ impl Frame {
             _ => 0.0,
         };
         let latency = Some(&interval.latency_ns).filter(|latency| latency.count > 0);
-        let kinds = now.errors.by_name();
         Frame {
             elapsed_s: (!now.elapsed.is_zero()).then_some(now.elapsed.as_secs_f64()),
+            remaining_s: now.remaining.map(|remaining| remaining.as_secs_f64()),
             offered: rate(interval.scheduled),
             replied: rate(interval.replies),
             p50_ns: latency.map(|latency| latency.p50),
@@ -57,12 +61,18 @@ impl Frame {
             sent: now.sent,
             replies: now.replies,
             errors: now.errors.total(),
-            kinds: kinds.iter().copied().filter(|(_, count)| *count > 0).collect(),
+            kinds: nonzero(&now.errors.by_name()),
+            missed: nonzero(&now.missed.by_cause()),
             active: now.connections,
             idle: now.idle,
             cores,
         }
     }
+}
+
+/// Returns the counts that are not zero.
+fn nonzero(counts: &[(&'static str, u64)]) -> Vec<(&'static str, u64)> {
+    counts.iter().copied().filter(|(_, count)| *count > 0).collect()
 }
 
 /// A line of the block.
@@ -97,9 +107,14 @@ pub(super) fn lines(frame: &Frame, history: &[f64], bars: &[char], width: usize)
     rates.extend(frame.p99_ns.map(|ns| format!("p99 {}", time(ns))));
     add(&elapsed(elapsed_s), &rates, false);
     let [sent, replies] = [frame.sent, frame.replies].map(Grouped);
-    add("so far", &[format!("{sent} sent"), format!("{replies} replies")], false);
+    let mut so_far = vec![format!("{sent} sent"), format!("{replies} replies")];
+    so_far.extend(frame.remaining_s.map(|left| format!("{} remaining", elapsed(left))));
+    add("so far", &so_far, false);
     if frame.errors > 0 {
-        add("errors", &kinds(frame), true);
+        add("errors", &named(&frame.kinds), true);
+    }
+    if !frame.missed.is_empty() {
+        add("missed", &named(&frame.missed), true);
     }
     let mut connections = vec![format!("{} active", Grouped(frame.active))];
     if frame.idle > 0 {
@@ -131,15 +146,19 @@ pub(super) fn log_line(frame: &Frame) -> String {
     }
     line += &format!(", {} errors", Grouped(frame.errors));
     if !frame.kinds.is_empty() {
-        line += &format!(" ({})", kinds(frame).join(", "));
+        line += &format!(" ({})", named(&frame.kinds).join(", "));
+    }
+    if !frame.missed.is_empty() {
+        line += &format!(", missed ({})", named(&frame.missed).join(", "));
     }
     line += &format!(", {} active, {} idle", Grouped(frame.active), Grouped(frame.idle));
     line.extend(frame.cores.map(|cores| format!(", server {cores:.2} processors")));
+    line.extend(frame.remaining_s.map(|left| format!(", {} remaining", elapsed(left))));
     line
 }
 
-fn kinds(frame: &Frame) -> Vec<String> {
-    frame.kinds.iter().map(|(kind, count)| format!("{kind} {}", Grouped(*count))).collect()
+fn named(counts: &[(&str, u64)]) -> Vec<String> {
+    counts.iter().map(|(name, count)| format!("{name} {}", Grouped(*count))).collect()
 }
 
 /// Returns one bar per rate, scaled to the highest displayed rate. The latest rate is on the right.
@@ -199,7 +218,9 @@ mod tests {
             sent: 12_345,
             replies: 12_300,
             errors: 45,
+            remaining_s: Some(47.7),
             kinds: vec![("client-timo", 40), ("connreset", 5)],
+            missed: vec![("no free connection", 1_234)],
             active: 50,
             idle: 10_000,
             cores: Some(0.421),
@@ -217,7 +238,9 @@ mod tests {
             sent: max,
             replies: max,
             errors: max,
+            remaining_s: Some(f64::MAX),
             kinds: vec![("client-timo", max); 7],
+            missed: vec![("no free connection", max); 3],
             active: max,
             idle: max,
             cores: Some(f64::MAX),
@@ -248,8 +271,9 @@ mod tests {
     #[test]
     fn wide_terminals_need_no_wrapping() {
         let expected = "  12 s       1,000 requests/s  998 replies/s  p50 1.23 ms  p99 45.7 ms
-  so far     12,345 sent  12,300 replies
+  so far     12,345 sent  12,300 replies  48 s remaining
   errors     client-timo 40  connreset 5
+  missed     no free connection 1,234
   connected  50 active  10,000 idle
   server     0.42 processors
   replies/s  _=##
@@ -272,8 +296,9 @@ mod tests {
     #[test]
     fn log_has_one_line_per_frame() {
         let expected = "12.3 s: 1,000 requests/s, 998 replies/s, p50 1.23 ms, p99 45.7 ms, \
-                        45 errors (client-timo 40, connreset 5), 50 active, 10,000 idle, \
-                        server 0.42 processors";
+                        45 errors (client-timo 40, connreset 5), \
+                        missed (no free connection 1,234), 50 active, 10,000 idle, \
+                        server 0.42 processors, 48 s remaining";
         assert_eq!(log_line(&busy()), expected);
         assert_eq!(log_line(&Frame::default()), "preparing: 0 idle connections");
         assert!(!log_line(&extreme()).contains('\n'));
@@ -286,6 +311,8 @@ mod tests {
         now.elapsed = Duration::from_secs(3);
         (now.sent, now.replies, now.connections, now.idle) = (500, 400, 6, 7);
         now.errors.conn_reset = 3;
+        now.missed.generator = 4;
+        now.remaining = Some(Duration::from_secs(7));
         (now.interval.duration_s, now.interval.scheduled, now.interval.replies) = (2.0, 400, 100);
         let latency = &mut now.interval.latency_ns;
         (latency.count, latency.p50, latency.p99) = (100, 5, 9);
@@ -294,6 +321,7 @@ mod tests {
         assert_eq!((frame.p50_ns, frame.p99_ns), (Some(5), Some(9)));
         assert_eq!((frame.active, frame.idle, frame.cores), (6, 7, Some(0.5)));
         assert_eq!((frame.errors, frame.kinds), (3, vec![("connreset", 3)]));
+        assert_eq!((frame.missed, frame.remaining_s), (vec![("generator too slow", 4)], Some(7.0)));
         now.interval = Interval::default();
         let empty = Frame::new(&now, None);
         assert_eq!((empty.offered, empty.p99_ns), (0.0, None));

@@ -72,7 +72,10 @@ Examples:
       Write the merged result as a page.
 
 Intervals are aligned by time. Missing parts, different start times and unsynchronised clocks cause
-warnings. Results of different loads, and duplicate parts, are rejected.")]
+warnings. Results of different loads, and duplicate parts, are rejected.
+
+Exit status: 0 on success, 1 if no request succeeded, 2 if a file is not a result, 3 if an objective is
+missed.")]
 pub(crate) struct MergeArgs {
     /// Results written by --json, in any order
     #[arg(value_name = "FILES", required = true)]

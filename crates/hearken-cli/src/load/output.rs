@@ -1,5 +1,6 @@
 //! The formats and destinations of a result.
 
+use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,10 @@ use clap::Args;
 use hearken_lab::{Machine, export};
 use hearken_load::Report;
 
+use super::colour::coloured;
 use super::file::ResultFile;
+use super::github::github_summary;
+use super::junit::junit;
 use super::{print, to_json};
 use crate::{Failure, load_agents};
 
@@ -23,12 +27,24 @@ pub(crate) struct OutputArgs {
     /// Write the latencies of the intervals as an HdrHistogram log
     #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "Results")]
     pub(crate) hlog: Option<PathBuf>,
+    /// Write the objectives as test cases in JUnit's XML format
+    ///
+    /// A further test case fails if no request succeeded.
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "Results")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Append a table in Markdown to the file that $GITHUB_STEP_SUMMARY names
+    #[arg(long, hide_short_help = true, help_heading = "Results")]
+    pub(crate) github_summary: bool,
 }
+
+/// The variable that names the file of a job summary on GitHub.
+const GITHUB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 
 impl OutputArgs {
     /// Changes each path by `rename`.
     pub(crate) fn rename(&mut self, rename: impl Fn(&mut PathBuf)) {
-        [&mut self.html, &mut self.csv, &mut self.hlog].into_iter().flatten().for_each(rename);
+        let paths = [&mut self.html, &mut self.csv, &mut self.hlog, &mut self.junit];
+        paths.into_iter().flatten().for_each(rename);
     }
 }
 
@@ -47,6 +63,10 @@ pub(crate) enum Format {
     Csv,
     /// An HdrHistogram log.
     Hlog,
+    /// Test cases.
+    Junit,
+    /// A job summary in Markdown.
+    GithubSummary,
 }
 
 impl Format {
@@ -58,6 +78,8 @@ impl Format {
             Format::Html => "--html",
             Format::Csv => "--csv",
             Format::Hlog => "--hlog",
+            Format::Junit => "--junit",
+            Format::GithubSummary => "--github-summary",
         }
     }
 
@@ -73,6 +95,8 @@ impl Format {
             Format::Html => export::html(report).into_bytes(),
             Format::Csv => hearken_load::export::csv(report).into_bytes(),
             Format::Hlog => hearken_load::export::hlog(report).map_err(Failure::runtime)?,
+            Format::Junit => junit(report).into_bytes(),
+            Format::GithubSummary => github_summary(report).into_bytes(),
         })
     }
 }
@@ -80,24 +104,42 @@ impl Format {
 /// All destinations of a result.
 pub(crate) struct Outputs {
     stdout: Option<Format>,
+    /// Whether to print no summary.
+    quiet: bool,
     files: Vec<(Format, ResultFile)>,
 }
 
 impl Outputs {
     /// Opens all files before the run. Keeps their content until the result is written.
     pub(crate) fn open(json: Option<&Path>, others: &OutputArgs) -> Result<Outputs, Failure> {
-        let mut outputs = Outputs { stdout: None, files: Vec::new() };
+        let mut outputs = Outputs { stdout: None, quiet: false, files: Vec::new() };
         for (format, path) in [
             (Format::Json, json),
             (Format::Html, others.html.as_deref()),
             (Format::Csv, others.csv.as_deref()),
             (Format::Hlog, others.hlog.as_deref()),
+            (Format::Junit, others.junit.as_deref()),
         ] {
             if let Some(path) = path {
                 outputs.add(format, path)?;
             }
         }
+        if others.github_summary {
+            let path = env::var_os(GITHUB_SUMMARY).filter(|path| !path.is_empty());
+            let path = path.ok_or_else(|| {
+                Failure::usage(format!(
+                    "--github-summary: ${GITHUB_SUMMARY} is not set; use it in a job of GitHub Actions"
+                ))
+            })?;
+            let file = ResultFile::append(Path::new(&path))?;
+            outputs.files.push((Format::GithubSummary, file));
+        }
         Ok(outputs)
+    }
+
+    /// Omits the summary if `quiet` is true.
+    pub(crate) fn quiet(self, quiet: bool) -> Outputs {
+        Outputs { quiet, ..self }
     }
 
     fn add(&mut self, format: Format, path: &Path) -> Result<(), Failure> {
@@ -136,7 +178,8 @@ impl Outputs {
     /// Writes a result to all destinations.
     pub(crate) fn write(self, report: &Report) -> Result<(), Failure> {
         match self.stdout {
-            None => print(&report.to_string()),
+            None if self.quiet => {}
+            None => print(&coloured(&report.to_string())),
             Some(Format::Frames(rank)) => {
                 load_agents::write_frames(&Format::Frames(rank).encode(report)?)?;
             }

@@ -11,6 +11,7 @@ use super::Sink;
 use super::command::{CompareArgs, JudgementArgs, MergeArgs, ShowArgs};
 use super::output::Outputs;
 use super::read::read;
+use super::status::exit_status;
 use crate::Failure;
 
 /// Exit status of `--fail-if-worse` if a figure is worse.
@@ -25,7 +26,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
         Failure::usage(format!("{file}{error}"))
     })?;
     Outputs::open(args.json.as_deref(), &args.outputs)?.write(&total)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_status(&total))
 }
 
 /// Runs `hearken load show`.

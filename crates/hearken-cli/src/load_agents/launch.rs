@@ -20,6 +20,7 @@ pub(super) fn launch(
     args: &ManyArgs,
     options: &SetOptions,
     launcher: Launcher,
+    quiet: bool,
 ) -> Result<Report, Failure> {
     let size = launcher.size();
     if args.size.is_some_and(|other| other != size) {
@@ -31,7 +32,9 @@ pub(super) fn launch(
     check_start(start)?;
     let plan = plan(options, size, start)?;
     let mut agents = Processes::start(commands(args, launcher, &plan)?)?;
-    eprintln!("{size} agents on {launcher}; the first request is at {}", format_time(start));
+    if !quiet {
+        eprintln!("{size} agents on {launcher}; the first request is at {}", format_time(start));
+    }
     let results = agents.results(size);
     let (problem, interrupted) = agents.end();
     let (mut parts, mut failed) = (BTreeMap::new(), Vec::new());
@@ -40,8 +43,12 @@ pub(super) fn launch(
             failed.push(failure);
             continue;
         }
-        let part = serde_json::from_slice::<Report>(&text)
+        let mut part = serde_json::from_slice::<Report>(&text)
             .map_err(|error| Failure::runtime(format!("invalid result of rank {rank}: {error}")))?;
+        if let (Launcher::Local(_), Some(part)) = (launcher, &mut part.part) {
+            // All processes of a machine have the same clock, so its error does not matter.
+            (part.clock_synchronised, part.clock_max_error_us) = (None, None);
+        }
         parts.insert(rank, part);
     }
     if let Some(Failed { failed, status }) = failed.into_iter().next() {

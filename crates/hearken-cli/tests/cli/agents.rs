@@ -179,6 +179,8 @@ fn local_agents_report_one_result_that_matches_the_server() {
     let parts = result["parts"].as_array().unwrap();
     let ranks: Vec<_> = parts.iter().map(|part| part["rank"].as_u64().unwrap()).collect();
     assert_eq!(ranks, [0, 1, 2]);
+    // All agents have the same clock, so its state does not matter.
+    assert!(parts.iter().all(|part| part["clock_synchronised"].is_null()), "{parts:?}");
     // All agents start at the same time.
     let starts: Vec<_> = parts.iter().map(|part| &part["scheduled_start_unix_ns"]).collect();
     assert!(starts[0].is_u64() && starts.iter().all(|it| *it == starts[0]), "{parts:?}");
@@ -271,7 +273,7 @@ fn interrupted_agents_report_a_partial_result() {
     assert!(server.logged(20) >= 20);
     kill_process(Pid::from_child(&load), Signal::INT).unwrap();
     let output = load.wait_with_output().unwrap();
-    assert!(output.status.success());
+    assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["complete"], false);
     assert_eq!(result["parts"].as_array().unwrap().len(), 2);

@@ -151,21 +151,25 @@ fn idle_connections_stay_open_until_an_interrupt() {
     let mut load = Running::start(&["load", &url, "--rate", "0", "--idle", "100"]);
     assert_eq!(load.line(), "holding 100 idle connections\n");
     load.signal(Signal::INT);
-    assert_eq!(load.child.wait().unwrap().code(), Some(0));
+    assert_eq!(load.child.wait().unwrap().code(), Some(130));
 }
 
 #[test]
 fn an_interrupted_load_reports_partial_results() {
     let dir = site();
     let (_server, url) = serve(dir.path(), &[]);
-    for more in [&["--rate", "300"][..], &["--closed"], &["--by", "connections", "--rate", "100"]] {
+    for (more, signal, status) in [
+        (&["--rate", "300", "--slo", "p50<1ns"][..], Signal::INT, 130),
+        (&["--closed"], Signal::TERM, 143),
+        (&["--by", "connections", "--rate", "100"], Signal::INT, 130),
+    ] {
         let args = ["load", &url, "--duration", "1h", "--announce", "--json", "-", "--idle", "7"];
         let mut load = Running::start(&[&args, more].concat());
         assert_eq!(load.line(), "prepared\n");
-        load.signal(Signal::INT);
+        load.signal(signal);
         let mut json = String::new();
         load.out.read_to_string(&mut json).unwrap();
-        assert_eq!(load.child.wait().unwrap().code(), Some(0));
+        assert_eq!(load.child.wait().unwrap().code(), Some(status));
         let report: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(report["complete"], false);
         let of = |name: &str| report["requests"][name].as_u64().unwrap();

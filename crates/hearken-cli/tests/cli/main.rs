@@ -13,6 +13,8 @@ mod commands;
 mod deploy;
 mod lab;
 mod load;
+mod load_output;
+mod load_status;
 mod proxy;
 mod results;
 mod serve;

@@ -110,7 +110,8 @@ mod tests {
         let mut server = watched();
         let text = server.summary(1_000).to_string();
         let lines: Vec<_> = text.lines().collect();
-        let first = "  server     nginx.service: 2 processes; 0.50 processors busy (0.12 user, 0.38";
+        let first =
+            "  server     nginx.service: 2 processes; 0.50 processors busy (0.12 user, 0.38";
         assert_eq!(lines[..2], [first, "             system)"]);
         assert_eq!(lines[2], "  per reply  1.00 ms CPU");
         assert_eq!(lines[3], "  at most    40.0 MB resident, 40 sockets");

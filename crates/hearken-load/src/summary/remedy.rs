@@ -1,7 +1,7 @@
 //! What to change about the bottleneck of a load.
 
 use crate::bottleneck::Bottleneck;
-use crate::report::{ConnectionLimit, Report};
+use crate::report::Report;
 use crate::summary::Grouped;
 
 /// Returns a sentence about the bottleneck and its remedy, or `None` without a bottleneck.
@@ -12,19 +12,10 @@ pub(super) fn remedy(report: &Report) -> Option<String> {
         Bottleneck::Server => {
             "the server; it needs more capacity to answer this rate in time".to_owned()
         }
-        Bottleneck::Connections => {
-            let remedy = match report.connections_limited_by {
-                ConnectionLimit::Settings => {
-                    "raise --connections if the server can serve more requests at once"
-                }
-                ConnectionLimit::Descriptors => {
-                    "raise the limit of open files (ulimit -n) for more connections"
-                }
-                ConnectionLimit::Ports => "use more source addresses (--sources) for more",
-                ConnectionLimit::Memory => "more need more memory or several machines",
-            };
-            format!("all {connections} connections were busy; {remedy}")
-        }
+        Bottleneck::Connections => format!(
+            "all {connections} connections were busy; raise --connections if the server can serve more \
+             requests at once"
+        ),
         Bottleneck::Generator => {
             "the CPU of the generator; use more threads (--threads) or a lower rate".to_owned()
         }
@@ -33,7 +24,10 @@ pub(super) fn remedy(report: &Report) -> Option<String> {
                 .to_owned()
         }
         Bottleneck::Descriptors => {
-            "open files; raise the limit (ulimit -n) or use fewer connections".to_owned()
+            format!("open files allow {connections} connections; raise the limit (ulimit -n)")
+        }
+        Bottleneck::Memory => {
+            format!("memory allows {connections} connections; use a machine with more memory")
         }
     })
 }

@@ -16,7 +16,8 @@ fn full() -> Report {
     full.labels.insert("machine".to_owned(), "a".to_owned());
     full.machine = "a machine".to_owned();
     full.first_errors = [("other".to_owned(), "malformed reply".to_owned())].into();
-    full.labels = [("commit".to_owned(), "abc".to_owned())].into();
+    // The names of labels are not fields, so this one has the name of a field.
+    full.labels = [("machine".to_owned(), "a".to_owned())].into();
     let part = Part {
         rank: 0,
         size: 1,
