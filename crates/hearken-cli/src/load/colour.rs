@@ -31,7 +31,7 @@ fn with_styles(summary: &str, error: &Style, warning: &Style) -> String {
         }
         match style {
             Some(style) => {
-                text += &format!("{}{}", style.apply_to(content), &line[content.len()..])
+                text += &format!("{}{}", style.apply_to(content), &line[content.len()..]);
             }
             None => text += line,
         }

@@ -30,7 +30,7 @@ fn round(rate: f64) -> u64 {
     while rate / unit >= 100 {
         unit *= 10;
     }
-    (rate + unit / 2) / unit * unit
+    rate.saturating_add(unit / 2) / unit * unit
 }
 
 #[cfg(test)]

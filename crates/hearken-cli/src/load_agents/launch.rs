@@ -12,8 +12,8 @@ use super::agent::{check_start, format_time};
 use super::launcher::{Launcher, commands};
 use super::processes::Processes;
 use super::{Failed, ManyArgs};
-use crate::Failure;
 use crate::load_plan::{SetOptions, with_files};
+use crate::{Failure, signals};
 
 /// Starts agents, waits for them, and merges their results.
 pub(super) fn launch(
@@ -58,7 +58,10 @@ pub(super) fn launch(
     match (problem, missing.is_empty()) {
         _ if interrupted && !parts.is_empty() => {}
         (None, true) => {}
-        (Some(problem), _) => return Err(Failure::runtime(problem)),
+        (Some(problem), _) => {
+            let status = signals::exit_status().unwrap_or(1);
+            return Err(Failure { error: problem.into(), status });
+        }
         (None, false) => {
             return Err(Failure::runtime(format!("no result from {}", format_ranks(&missing))));
         }

@@ -224,7 +224,9 @@ fn settings(report: &Report) -> Markup {
         0 => String::new(),
         parts => format!("merged from {} of {}", count(parts as u64), report.parts[0].size),
     };
+    let labels = report.labels.iter().map(|(key, value)| format!("{key}={value}"));
     property_table(&[
+        ("Labels", &labels.collect::<Vec<_>>().join(", ")),
         ("Rate", &report.rate),
         ("Workload", &report.workload),
         ("Connections", &connections),
