@@ -195,8 +195,8 @@ pub struct Trial {
     pub failed: u64,
     /// CPU usage of the generator, as a fraction of one processor per thread.
     pub generator_cpu_utilisation: f64,
-    /// Whether the generator limited the result. Either its lateness exceeded the warning threshold
-    /// and was a large part of the latency, or it ran out of CPU time, descriptors or ports.
+    /// Whether the generator limited the result. Either its lateness exceeded 1 ms and was a large
+    /// part of the latency, or it ran out of CPU time, descriptors or ports.
     pub generator_limited: bool,
 }
 
