@@ -1,9 +1,10 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Command as Definition, CommandFactory, Parser, Subcommand};
 
 pub(crate) mod lab;
 pub(crate) mod load;
@@ -12,6 +13,7 @@ use crate::load::command::LoadCommand;
 use crate::proxy::Proxy;
 use crate::serve::Serve;
 use crate::settings::arguments::Matches;
+use crate::settings::suggestion;
 use lab::LabArgs;
 
 /// HTTP server, proxy and load generator with selectable event mechanisms
@@ -94,9 +96,7 @@ pub(crate) fn error_message(error: &clap::Error) -> String {
     let context = |kind| error.get(kind).map(ToString::to_string).filter(|text| !text.is_empty());
     let argument = context(ContextKind::InvalidArg).unwrap_or_default();
     let value = context(ContextKind::InvalidValue);
-    let similar = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
-    let similar = similar.into_iter().find_map(context);
-    let hint = similar.map_or(String::new(), |similar| format!(" (did you mean '{similar}'?)"));
+    let hint = hint(error);
     match (error.kind(), value, std::error::Error::source(error)) {
         (ErrorKind::ValueValidation, Some(value), Some(reason)) => {
             format!("invalid value '{value}' for '{argument}': {reason}")
@@ -104,7 +104,7 @@ pub(crate) fn error_message(error: &clap::Error) -> String {
         (ErrorKind::InvalidValue, None, _) => format!("missing value for '{argument}'"),
         (ErrorKind::InvalidValue, Some(value), _) => {
             let known = context(ContextKind::ValidValue).unwrap_or_default();
-            format!("invalid value '{value}' for '{argument}': expected {known}")
+            format!("invalid value '{value}' for '{argument}': expected {known}{hint}")
         }
         (ErrorKind::UnknownArgument, ..) if argument.starts_with('-') => {
             format!("unknown option '{argument}'{hint}")
@@ -123,4 +123,68 @@ pub(crate) fn error_message(error: &clap::Error) -> String {
             lines.join(" ").trim_start_matches("error: ").to_owned()
         }
     }
+}
+
+/// Returns ` (did you mean 'NAME'?)` with the names that clap suggests, or an empty string.
+fn hint(error: &clap::Error) -> String {
+    let kinds =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let similar: Vec<_> = match kinds.into_iter().find_map(|kind| error.get(kind)) {
+        Some(ContextValue::String(name)) => vec![name],
+        Some(ContextValue::Strings(names)) => names.iter().collect(),
+        _ => Vec::new(),
+    };
+    let similar: Vec<_> = similar.into_iter().map(|name| format!("'{name}'")).collect();
+    match similar.is_empty() {
+        true => String::new(),
+        false => format!(" (did you mean {}?)", similar.join(" or ")),
+    }
+}
+
+/// Returns the error of a command line as one line. Unlike [`error_message`], it recognises options that
+/// lack their dashes, and mistyped subcommands of `hearken load`.
+pub(crate) fn command_line_error(error: &clap::Error, args: &[OsString]) -> String {
+    let message = error_message(error);
+    if let Some(mistyped) = mistyped_subcommand(args) {
+        return mistyped;
+    }
+    let argument = match error.kind() {
+        ErrorKind::UnknownArgument => error.get(ContextKind::InvalidArg),
+        // A word after the URL of `hearken load`, which clap takes for a subcommand.
+        ErrorKind::ArgumentConflict => error.get(ContextKind::InvalidSubcommand),
+        _ => None,
+    };
+    let Some(argument) = argument.map(ToString::to_string) else { return message };
+    let is_cut_off = argument.starts_with('-') && argument.len() == 2;
+    // clap reports only the first letter of `-rate`.
+    let typed =
+        args.iter().skip(1).filter_map(|word| word.to_str()).find(|word| match is_cut_off {
+            true => word.starts_with(&argument) && word.len() > 2,
+            false => *word == argument,
+        });
+    let name = typed.unwrap_or(&argument).trim_start_matches('-').split('=').next();
+    let name = name.unwrap_or_default();
+    let subcommand = args.iter().skip(1).find_map(|word| word.to_str());
+    let cli = Cli::command();
+    let command = subcommand.and_then(|name| cli.find_subcommand(name));
+    let is_option = |command: &Definition| {
+        command.get_arguments().any(|arg| arg.get_long() == Some(name) && !arg.is_hide_set())
+    };
+    match command.is_some_and(is_option) && hint(error).is_empty() {
+        true if is_cut_off => format!("unknown option '-{name}' (did you mean '--{name}'?)"),
+        true => format!("unexpected argument '{name}' (did you mean '--{name}'?)"),
+        false => message,
+    }
+}
+
+/// Returns the error for a mistyped subcommand of `hearken load`, which clap takes for a URL.
+pub(crate) fn mistyped_subcommand(args: &[OsString]) -> Option<String> {
+    let mut words = args.iter().skip(1).filter_map(|word| word.to_str());
+    let (command, word) = (words.next()?, words.next()?);
+    let cli = Cli::command();
+    let subcommands = cli.find_subcommand(command).filter(|_| command == "load")?.get_subcommands();
+    let hint = suggestion(word, subcommands.map(Definition::get_name));
+    let is_url = word.contains(['/', ':', '.']) || word.starts_with('-') || hint.is_empty();
+    (!is_url && !hint.ends_with(&format!("'{word}'?)")))
+        .then(|| format!("unknown command '{word}'{hint}"))
 }

@@ -70,6 +70,7 @@ fn unknown_arguments_are_reported_with_a_suggestion() {
         "unknown option '--lisen' (did you mean '--listen'?)",
     );
     fails_with(&["proxi"], "unknown command 'proxi' (did you mean 'proxy'?)");
+    fails_with(&["laod"], "unknown command 'laod' (did you mean 'lab' or 'load'?)");
     fails_with(&["serve", "a", "b"], "unexpected argument 'b'");
     fails_with(&["serve", ".", "--workers"], "missing value for '--workers <N>'");
     let experiment = ["serve", ".", "--experiment", "acept-limit=1"];
@@ -78,6 +79,31 @@ fn unknown_arguments_are_reported_with_a_suggestion() {
         "unknown experiment 'acept-limit' in '--experiment' (did you mean 'accept-",
     );
     fails_with(&["serve", ".", "--experiment", "splice=no"], "unknown experiment 'splice'");
+}
+
+#[test]
+fn mistyped_arguments_of_every_command_are_reported_with_a_suggestion() {
+    const URL: &str = "http://127.0.0.1:1/";
+    for (args, hint) in [
+        (&["serve", ".", "--worker", "1"][..], "'--workers'"),
+        (&["proxy", "--forwrd", "x"], "'--forward'"),
+        (&["load", URL, "--duraton", "5s"], "'--duration'"),
+        (&["load", "--duraton=5s", URL], "'--duration'"),
+        (&["load", URL, "--arrivals", "poison"], "'poisson'"),
+        (&["load", URL, "-rate", "5"], "'--rate'"),
+        (&["load", URL, "-rate=5"], "'--rate'"),
+        (&["load", URL, "rate", "5"], "'--rate'"),
+        (&["load", "compre"], "'compare'"),
+        (&["load", "compre", "a.json", "b.json"], "'compare'"),
+        (&["load", "compare", "a.json", "b.json", "--treshold", "5"], "'--threshold'"),
+        (&["load", "merge", "a.json", "--jsn", "b"], "'--json'"),
+        (&["lab", "quik"], "'quick'"),
+        (&["lab", "quick", "--repetition", "5"], "'--repetitions'"),
+        (&["mechanisms", "--explian"], "'--explain'"),
+        (&["completions", "bsh"], "'bash'"),
+    ] {
+        fails_with(args, &format!("(did you mean {hint}?)"));
+    }
 }
 
 #[test]
