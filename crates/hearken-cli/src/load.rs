@@ -233,6 +233,8 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
     });
     Ok(Config {
         url: args.url,
+        unix_socket: args.unix_socket.map(Into::into),
+        resolve: args.resolve,
         source,
         template: RequestTemplate {
             method: args.method,
@@ -243,6 +245,7 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
         model: if args.closed { Some(Model::Closed) } else { by },
         rate: args.steps.unwrap_or(args.rate),
         duration: args.duration,
+        requests: args.requests,
         arrivals: match args.arrivals {
             Arrivals::Poisson => hearken_load::Arrivals::Poisson,
             Arrivals::Constant => hearken_load::Arrivals::Constant,

@@ -1,7 +1,7 @@
 //! `hearken load --lockstep`.
 
 use std::io::{self, BufRead};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,8 @@ const DEFAULT_REQUESTS: u64 = 10_000;
 pub(crate) fn run(args: LoadArgs, batch: NonZeroUsize) -> Result<ExitCode, Failure> {
     let settings = Settings { batch, pipeline: args.pipeline, close: args.close };
     let sink = Sink::open(args.json.as_deref())?;
-    let (warm_up, requests) = (args.warm_up, args.requests.unwrap_or(DEFAULT_REQUESTS));
+    let (warm_up, requests) =
+        (args.warm_up, args.requests.map_or(DEFAULT_REQUESTS, NonZeroU64::get));
     let on_demand = args.on_demand;
     let mut driver = Driver::new(&config(args)?, settings).map_err(Failure::usage)?;
     let stop = Arc::new(AtomicBool::new(false));

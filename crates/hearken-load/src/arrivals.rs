@@ -4,6 +4,7 @@
 //! positions on this axis to times. Thus every process can follow every rate.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct Schedule {
     process: Process,
     times: ArrivalTimes,
     shard: Shard,
+    /// Number of arrivals that may follow.
+    remaining: u64,
     random: fastrand::Rng,
 }
 
@@ -76,14 +79,22 @@ impl Schedule {
             Arrivals::Trace => Process::Never,
         };
         let random = fastrand::Rng::with_seed(share.derive_seed(seed));
-        Schedule { process, times: profile.arrival_times(), shard: share, random }
+        let times = profile.arrival_times();
+        Schedule { process, times, shard: share, remaining: u64::MAX, random }
     }
 
     /// Creates the schedule of `shard` for arrivals at `times`, which must not decrease.
     pub(crate) fn from_trace(times: Arc<[Duration]>, share: Shard) -> Schedule {
         let process = Process::Trace(share.index, times);
         let clock = Profile::constant(0.0).arrival_times();
-        Schedule { process, times: clock, shard: share, random: fastrand::Rng::with_seed(0) }
+        let random = fastrand::Rng::with_seed(0);
+        Schedule { process, times: clock, shard: share, remaining: u64::MAX, random }
+    }
+
+    /// Returns the schedule, limited to the shard's part of `total` arrivals.
+    pub(crate) fn limited_to(self, total: Option<NonZeroU64>) -> Schedule {
+        let remaining = total.map_or(u64::MAX, |total| self.shard.share_of_count(total.get()));
+        Schedule { remaining, ..self }
     }
 }
 
@@ -122,6 +133,7 @@ impl Iterator for Schedule {
 
     #[inline]
     fn next(&mut self) -> Option<Duration> {
+        self.remaining = self.remaining.checked_sub(1)?;
         let of = self.shard.count as f64;
         let place = match &mut self.process {
             // Multiply instead of adding up, so that rounding errors do not accumulate.
@@ -152,6 +164,7 @@ impl Iterator for Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
     use std::time::Duration;
 
     use proptest::prelude::*;
@@ -224,6 +237,29 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Checks also that a limit only omits later arrivals.
+        #[test]
+        fn shards_of_a_limited_schedule_have_the_exact_total(
+            arrivals in prop::sample::select(&[Arrivals::Constant, Arrivals::Poisson][..]),
+            total in 1..100u64,
+            count in 1..9u64,
+        ) {
+            let limited = |index| {
+                let profile = Profile::constant(5.0);
+                let schedule = || Schedule::new(arrivals, &profile, Shard { index, count }, 1);
+                let limited: Vec<_> = schedule().limited_to(NonZeroU64::new(total)).collect();
+                assert!(schedule().zip(&limited).all(|(at, limited)| at == *limited));
+                limited
+            };
+            let mut all: Vec<_> = (0..count).flat_map(limited).collect();
+            prop_assert_eq!(all.len() as u64, total);
+            if arrivals == Arrivals::Constant {
+                all.sort();
+                let first: Vec<_> = of(arrivals, 5.0, 1).take(all.len()).collect();
+                prop_assert_eq!(all, first);
+            }
+        }
 
         #[test]
         fn shards_of_constant_arrivals_cover_all_arrivals(

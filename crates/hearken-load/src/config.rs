@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,9 @@ use crate::arrivals::Arrivals;
 use crate::profile::Profile;
 use crate::rank::Rank;
 use crate::report::{Model, QueueOrder};
+use crate::server_address::HostAddress;
 use crate::shard::Shard;
+use crate::summary::Grouped;
 use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
 use crate::workload::{Count, Distribution, RequestTemplate, Source};
@@ -33,6 +35,11 @@ pub const DEFAULT_CLOSED_CONNECTIONS: usize = 50;
 pub struct Config {
     /// URL of the server: `http://HOST[:PORT]/PATH`, or `https:`.
     pub url: String,
+    /// Path of the Unix socket to connect to, in place of the address of the URL's host. A path that begins
+    /// with `@` is an abstract name.
+    pub unix_socket: Option<PathBuf>,
+    /// Addresses of hosts, which replace lookups. The host of the URL is the only one that is used.
+    pub resolve: Vec<HostAddress>,
     /// Source of the requests.
     pub source: Source,
     /// Properties of all requests.
@@ -44,6 +51,10 @@ pub struct Config {
     /// Duration of the run. Default: the length of the rate profile or the trace, otherwise
     /// [`DEFAULT_DURATION`]. With a rate of zero the load runs until it is stopped.
     pub duration: Option<Duration>,
+    /// Total number of arrivals of all processes: of requests, or of connections or sessions where these
+    /// arrive. In a closed loop, the number of requests, or of sessions if the source defines sessions. The
+    /// load ends earlier if the duration is over or the source is exhausted.
+    pub requests: Option<NonZeroU64>,
     /// Arrival process. Ignored if the source is a trace, which contains the times.
     pub arrivals: Arrivals,
     /// Maximum number of connections that carry requests, one request at a time each. They are
@@ -106,11 +117,14 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             url: "http://127.0.0.1:8080/".to_owned(),
+            unix_socket: None,
+            resolve: Vec::new(),
             source: Source::default(),
             template: RequestTemplate::default(),
             model: None,
             rate: Profile::constant(1000.0),
             duration: None,
+            requests: None,
             arrivals: Arrivals::Poisson,
             connections: None,
             queue: QueueOrder::default(),
@@ -139,6 +153,11 @@ impl Default for Config {
 
 /// Maximum number of threads.
 const MAX_THREADS: usize = 1024;
+/// Maximum number of connections of each kind in a process. A process uses some 100 bytes for each, and the
+/// kernel some kilobytes.
+const MAX_CONNECTIONS: usize = 10_000_000;
+/// Maximum number of requests sent at once on a connection.
+const MAX_PIPELINE: usize = 10_000;
 
 impl Config {
     /// Checks that the settings are consistent.
@@ -165,8 +184,11 @@ impl Config {
                 "the rate of idle connections must be above 0 and at most 1e9 per second",
             );
         }
-        if self.threads.get() > MAX_THREADS {
-            return refuse("the number of threads must be at most 1,024");
+        self.check_limits()?;
+        if self.requests.is_some() && self.is_silent() && !closed {
+            return refuse(
+                "the rate is 0, so that no request is sent; omit the number of requests",
+            );
         }
         if self.rank.size() > 1 && self.seed.is_none() {
             return refuse("all processes of a load must use the same seed; set a seed");
@@ -192,6 +214,22 @@ impl Config {
 }
 
 impl Config {
+    /// Checks numbers that no process can reach. Limits of this machine are checked later.
+    fn check_limits(&self) -> Result<(), LoadError> {
+        let connections = self.connections.map_or(0, NonZeroUsize::get) as u64;
+        let connections = self.rank.share(connections) as usize;
+        let limits = [
+            ("threads", self.threads.get(), MAX_THREADS),
+            ("connections", connections, MAX_CONNECTIONS),
+            ("idle connections", self.idle_here(), MAX_CONNECTIONS),
+            ("pipelined requests", self.pipeline.get(), MAX_PIPELINE),
+        ];
+        match limits.into_iter().find(|(_, number, max)| number > max) {
+            Some((setting, number, max)) => Err(LoadError::Limit { setting, number, max }),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the unit of arrival.
     pub(crate) fn model(&self) -> Model {
         let by_itself = if self.has_sessions() { Model::Sessions } else { Model::Requests };
@@ -213,8 +251,12 @@ impl Config {
         matches!(self.source, Source::Wsesslog { .. } | Source::Specweb { .. })
     }
 
-    /// Returns true if the source is finite.
+    /// Returns true if the load ends by itself after a number of arrivals.
     pub(crate) fn is_finite(&self) -> bool {
+        self.requests.is_some() || self.has_finite_source()
+    }
+
+    fn has_finite_source(&self) -> bool {
         match self.source {
             Source::Wlog { repeat, .. } => !repeat,
             Source::Wsesslog { sessions, .. } => sessions.is_some(),
@@ -279,6 +321,36 @@ pub enum LoadError {
         line: Option<u64>,
         /// The problem.
         reason: String,
+    },
+    /// A number exceeds its limit.
+    #[error(
+        "cannot use {} {setting} in a process: the maximum is {}",
+        Grouped(*number as u64),
+        Grouped(*max as u64)
+    )]
+    Limit {
+        /// The objects.
+        setting: &'static str,
+        /// Their number in this process.
+        number: usize,
+        /// The maximum number.
+        max: usize,
+    },
+    /// The path of a Unix socket is invalid, or contradicts other settings.
+    #[error("cannot use Unix socket '{}': {reason}", path.display())]
+    UnixSocket {
+        /// The path as given.
+        path: PathBuf,
+        /// The problem.
+        reason: &'static str,
+    },
+    /// An address was given for a host that the URL does not name.
+    #[error("the URL does not name host '{host}' (did you mean '{used}'?)")]
+    UnusedHost {
+        /// The host as given.
+        host: String,
+        /// The host of the URL, with the address as given.
+        used: HostAddress,
     },
     /// The settings are inconsistent.
     #[error("invalid load settings: {0}")]

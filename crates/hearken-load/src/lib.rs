@@ -67,6 +67,7 @@ mod reply_rate;
 mod report;
 mod run;
 mod server;
+mod server_address;
 mod shard;
 mod slo;
 mod source_addresses;
@@ -102,6 +103,7 @@ pub use report::{
 };
 pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUsage};
+pub use server_address::HostAddress;
 pub use slo::{Measured, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives};
 pub use step_table::LoadStep;
 pub use stop::StopSignal;

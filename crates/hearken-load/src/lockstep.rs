@@ -31,11 +31,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use hearken::descriptors;
+use hearken::io::Address;
 use hearken_http::Method;
 
 use crate::config::{Config, LoadError};
@@ -84,6 +86,7 @@ pub struct Driver {
     settings: Settings,
     url: String,
     target: Target,
+    address: SocketAddr,
     method: Method<'static>,
     /// Bytes sent on a connection in a round.
     message: Vec<u8>,
@@ -122,6 +125,11 @@ impl Driver {
             ));
         }
         let target = Target::new(&config, &url)?;
+        let Address::Inet(address) = *target.address() else {
+            return Err(LoadError::Config(
+                "lockstep mode does not support Unix sockets; use a TCP address",
+            ));
+        };
         let workload = Workload::for_url(&url, &config.template)?;
         let message = workload.message(0);
         descriptors::raise_limit();
@@ -131,6 +139,7 @@ impl Driver {
             message: message.bytes.repeat(settings.pipeline.get()),
             method: message.method,
             target,
+            address,
             peers: Vec::new(),
             content_bytes: None,
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
@@ -272,7 +281,7 @@ impl Driver {
     }
 
     fn connect(&mut self, pass: &mut Pass) -> Result<(), PassError> {
-        self.peers.push(Peer::connect(self.target.address(), self.target.timeout)?);
+        self.peers.push(Peer::connect(self.address, self.target.timeout)?);
         pass.opened += 1;
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::histogram::Histogram;
 use crate::idle_errors::IdleErrors;
 use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
 use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
+use crate::server_address;
 use crate::statistics::Counts;
 use crate::stop::StopSignal;
 use crate::target::Target;
@@ -154,6 +155,7 @@ fn url(config: &Config) -> Result<Url, LoadError> {
              settings",
         ));
     }
+    server_address::check(config, &url)?;
     Ok(url)
 }
 
@@ -167,7 +169,8 @@ fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
         config.requests_per_connection.or((closed && !config.has_sessions()).then_some(Count::MAX)),
         config.think_time,
         config.pipeline,
-    )
+    )?
+    .limited_to(config.requests, config.model())
 }
 
 /// Returns the duration of the run, if it is known.
@@ -175,7 +178,7 @@ fn run_duration(config: &Config, model: Model) -> Option<Duration> {
     let default = match model {
         Model::Closed if config.is_finite() => None,
         Model::Closed => Some(DEFAULT_DURATION),
-        _ if config.is_finite() => None,
+        _ if config.is_finite() => config.rate.length().filter(|_| config.requests.is_some()),
         _ if config.is_silent() => None,
         _ => Some(config.rate.length().unwrap_or(DEFAULT_DURATION)),
     };

@@ -16,9 +16,13 @@ impl Shard {
     /// Returns the shard's part of `whole` indivisible items. The parts of all shards add up to
     /// `whole`.
     pub(crate) fn share_of(self, total: usize) -> usize {
-        let (count, index) =
-            (usize::try_from(self.count).unwrap_or(usize::MAX), self.index as usize);
-        total / count + usize::from(index < total % count)
+        self.share_of_count(total as u64) as usize
+    }
+
+    /// Returns the shard's part of a number that may exceed the address space, as
+    /// [`share_of`](Shard::share_of) does.
+    pub(crate) fn share_of_count(self, total: u64) -> u64 {
+        total / self.count + u64::from(self.index < total % self.count)
     }
 
     /// Derives a seed that differs between shards.

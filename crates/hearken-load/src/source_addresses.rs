@@ -11,11 +11,11 @@ use hearken::io::{Address, Io};
 use crate::failure::Failure;
 use crate::shard::Shard;
 
-/// Number of successive connections from one address: less than half of the ports. The kernel first
-/// tries every other port. Once these are taken, it tries all ports for each further connection. Ports
-/// stay taken for 60 s after a connection was closed, so it is the number of connections that counts,
-/// not the number of open ones.
-const CONNECTIONS_PER_ADDRESS: usize = 12_000;
+/// Number of successive connections from one address, relative to its ports: a little less than
+/// half. The kernel first tries every other port. Once these are taken, it tries all ports for each
+/// further connection. Ports stay taken for 60 s after a connection was closed, so the number of
+/// connections counts, not the number of open ones.
+const CONNECTIONS_PER_PORT: f64 = 0.49;
 
 /// Maximum number of other addresses to try before a connection fails.
 const MAX_RETRIES: usize = 4;
@@ -33,20 +33,26 @@ pub(crate) struct SourceAddresses {
 }
 
 impl SourceAddresses {
-    /// Creates the addresses for connections to `target`, from the addresses `given` if there are
-    /// any.
-    pub(crate) fn new(target: IpAddr, given: &[IpAddr]) -> SourceAddresses {
+    /// Creates the addresses for connections to `target`, with this number of ports each, from the
+    /// addresses `given` if there are any.
+    pub(crate) fn new(target: IpAddr, given: &[IpAddr], ports: usize) -> SourceAddresses {
+        let in_succession = ((ports as f64 * CONNECTIONS_PER_PORT) as usize).max(1);
         let any_port = |ip: IpAddr| Some(SocketAddr::new(ip, 0));
         let (all, run_length): (Vec<_>, _) = match target {
             _ if !given.is_empty() => (given.iter().copied().map(any_port).collect(), 1),
             IpAddr::V4(target) if target.is_loopback() => {
                 let more = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
                 let all = std::iter::once(None).chain(more.map(any_port)).collect();
-                (all, CONNECTIONS_PER_ADDRESS)
+                (all, in_succession)
             }
-            _ => (vec![None], CONNECTIONS_PER_ADDRESS),
+            _ => (vec![None], in_succession),
         };
         SourceAddresses { all: all.into(), run_length, position: 0, used: 0 }
+    }
+
+    /// Returns no addresses, for connections to a Unix socket.
+    pub(crate) fn none() -> SourceAddresses {
+        SourceAddresses { all: [None].into(), run_length: 1, position: 0, used: 0 }
     }
 
     /// Returns the addresses of a thread. Threads begin with different addresses as far as possible.
@@ -76,9 +82,8 @@ impl SourceAddresses {
     }
 
     /// Starts to connect to `target`. Tries other source addresses if no port is available.
-    pub(crate) fn connect(&mut self, io: &mut impl Io, target: SocketAddr) -> io::Result<Token> {
-        let target = Address::Inet(target);
-        let mut result = io.connect(&target, self.next());
+    pub(crate) fn connect(&mut self, io: &mut impl Io, target: &Address) -> io::Result<Token> {
+        let mut result = io.connect(target, self.next());
         // Limit the attempts: the kernel takes long to find that no port is available.
         for _ in 0..MAX_RETRIES.min(self.all.len() - 1) {
             match &result {
@@ -86,7 +91,7 @@ impl SourceAddresses {
                 _ => break,
             }
             self.advance();
-            result = io.connect(&target, self.next());
+            result = io.connect(target, self.next());
         }
         result
     }
@@ -102,7 +107,7 @@ mod tests {
 
     fn addresses(target: &str, given: &[&str]) -> SourceAddresses {
         let given: Vec<IpAddr> = given.iter().map(|ip| ip.parse().unwrap()).collect();
-        SourceAddresses::new(target.parse().unwrap(), &given)
+        SourceAddresses::new(target.parse().unwrap(), &given, 24_500)
     }
 
     fn distinct(mut sources: SourceAddresses, connections: usize) -> usize {
@@ -112,8 +117,8 @@ mod tests {
     #[test]
     fn the_next_address_is_used_before_ports_run_out() {
         let loopback = || addresses("127.0.0.1", &[]);
-        assert_eq!(distinct(loopback(), 12_000), 1);
-        assert_eq!(distinct(loopback(), 12_001), 2);
+        assert_eq!(distinct(loopback(), 12_005), 1);
+        assert_eq!(distinct(loopback(), 12_006), 2);
         // A minute at 20,000 connections per second: the ports of closed connections stay taken.
         assert_eq!(distinct(loopback(), 1_200_000), 100);
         assert_eq!(distinct(loopback(), 4_000_000), 254);

@@ -1,15 +1,15 @@
 //! The server under load.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use std::{fs, io};
 
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::{Address, Io};
 
 use crate::channel::Channel;
 use crate::config::{Config, LoadError};
+use crate::server_address;
 use crate::shard::Shard;
 use crate::source_addresses::SourceAddresses;
 use crate::tls::Tls;
@@ -18,7 +18,7 @@ use crate::url::Url;
 /// The properties of the server that all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    addr: SocketAddr,
+    address: Address,
     source_addresses: SourceAddresses,
     tls: Option<Tls>,
     /// Whether the server port is in the range of ephemeral ports on this host, so that a
@@ -29,18 +29,25 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn new(config: &Config, url: &Url) -> Result<Target, LoadError> {
-        let addr = resolve(url)?;
-        if let Some(&source) =
-            config.source_addresses.iter().find(|ip| ip.is_ipv4() != addr.is_ipv4())
+        let address = server_address::find(config, url)?;
+        if let Address::Inet(addr) = address
+            && let Some(&source) =
+                config.source_addresses.iter().find(|ip| ip.is_ipv4() != addr.is_ipv4())
         {
             return Err(LoadError::Source { ip: source, addr });
         }
         let tls = if url.tls { Some(Tls::new(&url.host, &config.tls)?) } else { None };
         Ok(Target {
-            addr,
-            source_addresses: SourceAddresses::new(addr.ip(), &config.source_addresses),
+            source_addresses: match &address {
+                Address::Inet(addr) => {
+                    SourceAddresses::new(addr.ip(), &config.source_addresses, port_count())
+                }
+                Address::Unix(_) => SourceAddresses::none(),
+            },
             tls,
-            may_self_connect: addr.ip().is_loopback() && is_ephemeral(addr.port()),
+            may_self_connect: matches!(&address, Address::Inet(addr)
+                if addr.ip().is_loopback() && is_ephemeral(addr.port())),
+            address,
             timeout: config.timeout,
         })
     }
@@ -52,25 +59,29 @@ impl Target {
 
     /// Returns the maximum number of concurrent connections that local ports allow.
     pub(crate) fn ports(&self) -> usize {
-        port_range().map_or(DEFAULT_PORTS, |ports| ports.len()) * self.source_addresses.count()
+        match self.address {
+            Address::Inet(_) => port_count() * self.source_addresses.count(),
+            Address::Unix(_) => usize::MAX,
+        }
     }
 
     /// Returns the server address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.addr
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Starts to connect. Returns the token and the byte stream of the connection.
     pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
         let session = self.tls.as_ref().map(Tls::connect).transpose().map_err(io::Error::other)?;
-        Ok((self.source_addresses.connect(io, self.addr)?, Channel::new(session)))
+        Ok((self.source_addresses.connect(io, &self.address)?, Channel::new(session)))
     }
 
     /// Returns whether a connection has connected to itself. If no server listens on an ephemeral
     /// port of this host, the kernel may choose this very port as the source port. TCP then
     /// connects the socket to itself (simultaneous open).
     pub(crate) fn is_self_connection(&self, io: &impl Io, token: Token) -> bool {
-        self.may_self_connect && io.local_addr(token).is_ok_and(|local| local == self.addr)
+        self.may_self_connect
+            && io.local_addr(token).is_ok_and(|local| Address::Inet(local) == self.address)
     }
 }
 
@@ -82,19 +93,16 @@ fn is_ephemeral(port: u16) -> bool {
     port_range().is_none_or(|ports| ports.contains(&port))
 }
 
+/// Returns the number of ephemeral ports of an address.
+fn port_count() -> usize {
+    port_range().map_or(DEFAULT_PORTS, |ports| ports.len())
+}
+
 /// Returns the kernel's range of ephemeral ports, if it is known.
 fn port_range() -> Option<RangeInclusive<u16>> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ends = range.split_whitespace().map(str::parse);
     Some(ends.next()?.ok()?..=ends.next()?.ok()?)
-}
-
-fn resolve(url: &Url) -> Result<SocketAddr, LoadError> {
-    let failed = |source| LoadError::Resolve { host: url.host.clone(), source };
-    let found: Vec<_> = (url.host.as_str(), url.port).to_socket_addrs().map_err(failed)?.collect();
-    // "localhost" has both kinds of addresses, and more servers listen on 127.0.0.1 than on ::1.
-    let first = found.iter().find(|addr| addr.is_ipv4()).or_else(|| found.first());
-    first.copied().ok_or_else(|| failed(io::Error::other("the name has no address")))
 }
 
 #[cfg(test)]

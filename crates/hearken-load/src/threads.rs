@@ -226,6 +226,7 @@ impl Visitor for ThreadStart {
             Some(times) => Schedule::from_trace(times.clone(), share),
             None => Schedule::new(config.arrivals, &config.rate, share, *seed),
         };
+        let schedule = schedule.limited_to(config.requests);
         let idlers =
             IdleConnections::new(config, target.clone(), &load.idle, idle, holding, share, *seed);
         let active = ActiveConnections::new(

@@ -1,12 +1,13 @@
 //! The arguments of `hearken load`.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hearken_load::{Count, Distribution, Expect, Objectives, Profile};
+use hearken_load::{Count, Distribution, Expect, HostAddress, Objectives, Profile};
 
 use crate::load::output::OutputArgs;
 use crate::load_agents::ManyArgs;
@@ -71,6 +72,12 @@ pub(crate) struct LoadArgs {
     /// Duration of the load [default: from the rate or workload, or 10s]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Rate")]
     pub(crate) duration: Option<Duration>,
+    /// Total number of requests [default: unlimited]
+    ///
+    /// With --by, the total number of connections or sessions. The load ends after the last reply, or at the
+    /// end of --duration. With --lockstep, rounded up to complete rounds [default: 10000].
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Rate")]
+    pub(crate) requests: Option<NonZeroU64>,
     /// Unit of the rate [default: requests, or sessions if the workload has them]
     #[arg(long, value_name = "UNIT", hide_short_help = true, help_heading = "Rate")]
     pub(crate) by: Option<By>,
@@ -151,6 +158,13 @@ pub(crate) struct LoadArgs {
         help_heading = "Connections"
     )]
     pub(crate) sources: Vec<IpAddr>,
+    /// Connect to a Unix socket in place of the URL's host; @NAME is an abstract socket
+    #[arg(long, value_name = "PATH", value_parser = clap::value_parser!(OsString), conflicts_with_all = ["sources", "resolve"],
+        hide_short_help = true, help_heading = "Connections")]
+    pub(crate) unix_socket: Option<OsString>,
+    /// Address of the URL's host, instead of a lookup; repeatable
+    #[arg(long, value_name = "HOST:ADDR", hide_short_help = true, help_heading = "Connections")]
+    pub(crate) resolve: Vec<HostAddress>,
     /// Send one request on each idle connection first
     #[arg(long, hide_short_help = true, help_heading = "Connections")]
     pub(crate) idle_request: bool,
@@ -220,18 +234,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
         "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
-        "TlsArgs", "sources", "threads", "interval", "seed", "events", "experiment", "announce",
+        "TlsArgs", "sources", "unix_socket", "threads", "interval", "seed", "events", "experiment", "announce",
         "OutputArgs", "label", "quiet"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,
-    /// Number of requests in rounds, rounded up to complete rounds [default: 10000]
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "lockstep",
-        hide_short_help = true,
-        help_heading = "Rounds"
-    )]
-    pub(crate) requests: Option<u64>,
     /// Number of requests before the measured rounds
     #[arg(
         long,
@@ -318,7 +323,7 @@ pub(crate) struct KneeArgs {
     /// Without --slo, the objectives are p99<50ms,errors<0.1%,rate>=99%. The search ends after 60 trials or 15
     /// minutes.
     #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration",
-        "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog", "junit",
+        "requests", "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog", "junit",
         "github_summary", "label", "quiet"], help_heading = "Results")]
     pub(crate) find_knee: bool,
     /// Duration of a trial

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::wsesslog::Burst;
-use super::{List, Selection, Workload};
+use super::{Limits, List, Selection, Workload};
+use crate::shard::Shard;
 
 /// An iterator over the part of a workload that belongs to one thread. It never allocates.
 ///
@@ -18,6 +19,8 @@ pub(crate) struct Cursor {
     next: u64,
     /// Distance between the elements of this shard.
     stride: u64,
+    /// Numbers of requests and sessions that this shard may still take.
+    remaining: Limits,
     /// Current session and the number of remaining requests in its burst, for arrivals of single requests.
     session: Option<(SessionState, u32)>,
 }
@@ -31,8 +34,7 @@ pub(crate) struct SessionState {
     burst: u32,
     /// Index of the next message in the steps or in the list.
     position: u64,
-    /// Number of list elements reserved for the first burst, so that no connection is opened without a
-    /// request.
+    /// Number of requests reserved for the first burst, so that no connection is opened without a request.
     reserved: u32,
     /// Whether no burst has been returned yet.
     is_first: bool,
@@ -43,8 +45,12 @@ impl Cursor {
         // Similar seeds could result in overlapping sequences.
         let mut seeds = fastrand::Rng::with_seed(seed);
         let seed = (0..=shard).fold(0, |_, _| seeds.u64(..));
+        let part = Shard { index: shard.into(), count: shards.max(1).into() };
+        let share_of = |total| if total == u64::MAX { total } else { part.share_of_count(total) };
+        let Limits { requests, sessions } = workload.limits;
         Cursor {
             workload,
+            remaining: Limits { requests: share_of(requests), sessions: share_of(sessions) },
             random: fastrand::Rng::with_seed(seed),
             next: shard.into(),
             stride: shards.max(1).into(),
@@ -100,6 +106,7 @@ impl Cursor {
     pub(crate) fn next_session(&mut self) -> Option<SessionState> {
         let mut script =
             SessionState { remaining: 1, burst: 0, position: 0, reserved: 0, is_first: true };
+        self.remaining.sessions = self.remaining.sessions.checked_sub(1)?;
         match &self.workload.selection {
             Selection::Sessions(all) => {
                 let number = self.next;
@@ -112,17 +119,18 @@ impl Cursor {
                 script.position = session.step.into();
                 return Some(script);
             }
-            Selection::Mix(mix) => script.remaining = mix.session_len(&mut self.random),
+            Selection::Mix(mix) => {
+                script.remaining = mix.session_len(&mut self.random);
+                return Some(script);
+            }
             Selection::Single | Selection::Weighted { .. } | Selection::List(_) => {
                 if let Some(count) = self.workload.per_connection {
                     script.remaining = count.sample(&mut self.random).get();
                 }
             }
         }
-        if let Selection::List(_) = self.workload.selection {
-            (script.position, script.reserved) =
-                self.take_steps(script.remaining.min(self.workload.pipeline))?;
-        }
+        (script.position, script.reserved) =
+            self.take_steps(script.remaining.min(self.workload.pipeline))?;
         Some(script)
     }
 
@@ -139,13 +147,13 @@ impl Cursor {
         }
         let wanted = script.remaining.min(self.workload.pipeline);
         let mut messages = wanted;
-        if let Selection::List(_) = self.workload.selection {
+        if !matches!(self.workload.selection, Selection::Mix(_)) {
             (script.position, messages) = match std::mem::take(&mut script.reserved) {
                 0 => self.take_steps(wanted).unwrap_or((0, 0)),
                 reserved => (script.position, reserved),
             };
         }
-        // Fewer than wanted means the end of the list.
+        // Fewer than wanted means the end of the list, or of the requests of this shard.
         script.remaining = if messages == wanted { script.remaining - messages } else { 0 };
         let think = match (self.workload.think, std::mem::take(&mut script.is_first)) {
             (Some(think), false) => think.sample(&mut self.random),
@@ -179,17 +187,19 @@ impl Cursor {
         found.copied().unwrap_or_default()
     }
 
-    /// Takes up to `wanted` elements of the list for this shard. Returns the index of the first and their
-    /// number, which is at least one.
+    /// Takes up to `wanted` requests, or elements of the list, for this shard. Returns the index of the first
+    /// element and their number, which is at least one.
     fn take_steps(&mut self, wanted: u32) -> Option<(u64, u32)> {
-        let Selection::List(List { steps, repeat, .. }) = &self.workload.selection else {
-            return None;
-        };
-        let position = self.next;
-        let remaining =
-            if *repeat { u64::MAX } else { (steps.len() as u64).saturating_sub(position) };
-        let count = u64::from(wanted).min(remaining.div_ceil(self.stride));
-        self.next = position.checked_add(count.checked_mul(self.stride)?)?;
+        let mut count = u64::from(wanted).min(self.remaining.requests);
+        let mut position = 0;
+        if let Selection::List(List { steps, repeat, .. }) = &self.workload.selection {
+            position = self.next;
+            let remaining =
+                if *repeat { u64::MAX } else { (steps.len() as u64).saturating_sub(position) };
+            count = count.min(remaining.div_ceil(self.stride));
+            self.next = position.checked_add(count.checked_mul(self.stride)?)?;
+        }
+        self.remaining.requests -= count;
         (count > 0).then_some((position, count as u32))
     }
 }

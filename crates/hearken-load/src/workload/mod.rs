@@ -3,12 +3,13 @@
 //! All requests are read, validated and encoded before the first one is sent. The threads share a
 //! [`Workload`], and each iterates over its part with a [`Cursor`].
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::LoadError;
+use crate::report::Model;
 use crate::url::Url;
 
 mod access_log;
@@ -39,6 +40,7 @@ pub(crate) use wsesslog::Burst;
 
 use alias_table::AliasTable;
 use message::{MessageBuilder, Request, RequestError};
+use wsesslog::Sessions;
 
 /// Maximum number of requests in a file.
 const MAX_REQUESTS: usize = 16_000_000;
@@ -115,9 +117,22 @@ pub(crate) struct Workload {
     per_connection: Option<Count>,
     think: Option<Distribution>,
     pipeline: u32,
+    /// Total number of requests and of sessions of all cursors.
+    limits: Limits,
     /// Number of invalid lines that were skipped in a log.
     skipped: u64,
     source: Source,
+}
+
+/// Total numbers after which cursors are at their end.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    requests: u64,
+    sessions: u64,
+}
+
+impl Limits {
+    const NONE: Limits = Limits { requests: u64::MAX, sessions: u64::MAX };
 }
 
 /// The selection of the next message.
@@ -126,7 +141,7 @@ enum Selection {
     Single,
     Weighted { alias: AliasTable, messages: Vec<u32> },
     List(List),
-    Sessions(wsesslog::Sessions),
+    Sessions(Sessions),
     Mix(specweb::Mix),
 }
 
@@ -202,9 +217,54 @@ impl Workload {
             per_connection,
             think,
             pipeline: pipeline.get().try_into().unwrap_or(u32::MAX),
+            limits: Limits::NONE,
             skipped,
             source: source.clone(),
         })
+    }
+
+    /// Limits the workload to `total` arrivals of `model`. In a closed loop, its cursors end after this number
+    /// of requests or sessions. Otherwise only checks that the source has as many.
+    pub(crate) fn limited_to(
+        self,
+        total: Option<NonZeroU64>,
+        model: Model,
+    ) -> Result<Workload, LoadError> {
+        let Some(total) = total.map(NonZeroU64::get) else { return Ok(self) };
+        let by_session = matches!(self.selection, Selection::Sessions(_) | Selection::Mix(_));
+        let available = match &self.selection {
+            Selection::List(list) if !list.repeat => Some(Plural(list.steps.len(), "request")),
+            Selection::Sessions(Sessions { count: Some(count), .. })
+                if model != Model::Requests =>
+            {
+                Some(Plural(*count as usize, "session"))
+            }
+            _ => None,
+        };
+        if let (Some(available), Some(path)) = (available, self.path())
+            && (available.0 as u64) < total
+        {
+            let reason = format!(
+                "it defines {available}, fewer than the total of {total}; use a lower total or omit it"
+            );
+            return Err(LoadError::File { path: path.to_owned(), line: None, reason });
+        }
+        let limits = match model {
+            Model::Closed if by_session => Limits { sessions: total, ..Limits::NONE },
+            Model::Closed => Limits { requests: total, ..Limits::NONE },
+            Model::Requests | Model::Connections | Model::Sessions => Limits::NONE,
+        };
+        Ok(Workload { limits, ..self })
+    }
+
+    /// Returns the path of the source.
+    fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::Url => None,
+            Source::Urls(path) | Source::Trace(path) => Some(path),
+            Source::Wlog { path, .. } | Source::AccessLog { path, .. } => Some(path),
+            Source::Wsesslog { path, .. } | Source::Specweb { dir: path } => Some(path),
+        }
     }
 
     /// Creates a workload of one request for the URL.
@@ -232,12 +292,7 @@ impl Workload {
 
     /// Describes the workload in one line.
     pub(crate) fn describe(&self) -> String {
-        let path = match &self.source {
-            Source::Url => return "one URL".to_owned(),
-            Source::Urls(path) | Source::Trace(path) => path,
-            Source::Wlog { path, .. } | Source::AccessLog { path, .. } => path,
-            Source::Wsesslog { path, .. } | Source::Specweb { dir: path } => path,
-        };
+        let Some(path) = self.path() else { return "one URL".to_owned() };
         let path = path.display();
         match &self.selection {
             Selection::Single => "one URL".to_owned(),

@@ -1,7 +1,9 @@
 //! Addresses that sockets listen on and connect to.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ const UNIX: &str = "unix:";
 pub enum Address {
     /// An IP address and a TCP port.
     Inet(SocketAddr),
-    /// The path of a Unix socket.
+    /// The path of a Unix socket, or an abstract name after a zero byte.
     Unix(Arc<Path>),
 }
 
@@ -42,7 +44,10 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Inet(addr) => addr.fmt(f),
-            Address::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Address::Unix(path) => match path.as_os_str().as_bytes().strip_prefix(b"\0") {
+                Some(name) => write!(f, "{UNIX}@{}", OsStr::from_bytes(name).display()),
+                None => write!(f, "{UNIX}{}", path.display()),
+            },
         }
     }
 }

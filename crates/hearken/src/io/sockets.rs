@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -102,12 +103,17 @@ fn invalid(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
-/// Returns the address of the Unix socket at `path`.
+/// Returns the address of the Unix socket at `path`. After a zero byte, it is an abstract name.
 fn at(path: &Path) -> io::Result<SocketAddrUnix> {
-    if path.as_os_str().is_empty() {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
         return Err(invalid("the path of a Unix socket is empty"));
     }
-    SocketAddrUnix::new(path).map_err(|errno| match errno {
+    let addr = match bytes.strip_prefix(b"\0") {
+        Some(name) => SocketAddrUnix::new_abstract_name(name),
+        None => SocketAddrUnix::new(path),
+    };
+    addr.map_err(|errno| match errno {
         Errno::NAMETOOLONG => invalid("the path of a Unix socket is longer than 108 bytes"),
         _ => invalid("the path of a Unix socket contains a zero byte"),
     })
