@@ -241,6 +241,7 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
             headers: args.header,
             body,
             expect: args.expect,
+            cookies: args.cookies,
         },
         model: if args.closed { Some(Model::Closed) } else { by },
         rate: args.steps.unwrap_or(args.rate),
@@ -315,6 +316,7 @@ fn source(args: &SourceArgs) -> Result<Source, Failure> {
         return Ok(Source::AccessLog { path: path.clone(), speed, skip_invalid });
     }
     let urls = args.urls.clone().map(Source::Urls);
+    let har = args.har.clone().map(Source::Har);
     let specweb = args.specweb.clone().map(|dir| Source::Specweb { dir });
-    Ok(urls.or(specweb).or(args.trace.clone().map(Source::Trace)).unwrap_or_default())
+    Ok(urls.or(har).or(specweb).or(args.trace.clone().map(Source::Trace)).unwrap_or_default())
 }

@@ -20,6 +20,7 @@ use hearken::timer::Time;
 use crate::channel::Scratch;
 use crate::config::Config;
 use crate::connection::{Connection, NextAction, Request, Stage};
+use crate::cookies::CookieJar;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::queue::{Queue, Waiting, Work};
@@ -93,6 +94,9 @@ pub(crate) struct ActiveConnections {
     retry_times: VecDeque<Time>,
     random: fastrand::Rng,
     head_cache: HeadCache,
+    /// Whether sessions send cookies, and the cookies of a session that continues on another connection.
+    keeps_cookies: bool,
+    carried_cookies: Option<Box<CookieJar>>,
     scratch: Scratch,
     /// Buffer that joins the requests of a burst.
     burst_buffer: Vec<u8>,
@@ -146,6 +150,8 @@ impl ActiveConnections {
             retry_times: VecDeque::new(),
             random: fastrand::Rng::with_seed(share.derive_seed(!seed)),
             head_cache: HeadCache::default(),
+            keeps_cookies: config.template.cookies,
+            carried_cookies: None,
             scratch: Scratch::default(),
             burst_buffer: Vec::new(),
         }
@@ -347,7 +353,11 @@ impl ActiveConnections {
         };
         if let Some(burst) = self.cursor.next_burst(&mut script) {
             self.stats.counts.sessions.started += 1;
-            self.connections[token.slot() as usize].script = Some(script);
+            let connection = &mut self.connections[token.slot() as usize];
+            connection.script = Some(script);
+            if let Some(cookies) = &mut connection.cookies {
+                cookies.clear();
+            }
             self.send_burst(io, token, now, burst.messages, false);
         }
     }
@@ -355,6 +365,7 @@ impl ActiveConnections {
     /// Opens a connection, for `next` or ahead of the requests.
     fn connect(&mut self, io: &mut impl Io, script: Option<SessionState>, next: NextAction) {
         let opened = self.target.connect(io);
+        let carried = self.carried_cookies.take();
         let now = io.now();
         let (token, channel) = match opened {
             Ok(opened) => opened,
@@ -388,6 +399,7 @@ impl ActiveConnections {
         connection.remaining_requests =
             self.per_connection.as_ref().map_or(u32::MAX, |count| count.sample(random).get());
         connection.script = script;
+        connection.cookies = carried.or_else(|| self.keeps_cookies.then(Box::default));
         connection.next = next;
         connection.reply.reset();
         connection.check = None;
@@ -479,7 +491,7 @@ impl ActiveConnections {
         let opened_at = connection.opened_at;
         let issued_at = counted.then_some(opened_at);
         let Some(mut script) = connection.script else { return };
-        if messages == 1 {
+        if messages == 1 && connection.cookies.is_none() {
             let message = self.cursor.next_message(&mut script);
             connection.script = Some(script);
             self.send_request(io, token, scheduled, issued_at, message);
@@ -494,7 +506,11 @@ impl ActiveConnections {
         for _ in 0..messages {
             let message = self.cursor.next_message(&mut script);
             connection.in_flight.push(Request { scheduled, sent, message });
-            self.burst_buffer.extend_from_slice(&self.workload.message(message).bytes);
+            let bytes = &self.workload.message(message).bytes;
+            match &connection.cookies {
+                None => self.burst_buffer.extend_from_slice(bytes),
+                Some(cookies) => cookies.write_request(bytes, sent, &mut self.burst_buffer),
+            }
         }
         connection.script = Some(script);
         connection.stage = Stage::AwaitingReply;

@@ -200,6 +200,12 @@ impl Config {
                  connections or a closed loop",
             );
         }
+        if model == Model::Requests && self.template.cookies {
+            return refuse(
+                "cookies require several requests per connection; use arrivals of connections or \
+                 sessions, or a closed loop",
+            );
+        }
         let loops = self.share(0).count;
         if self.connections.is_some_and(|all| (all.get() as u64) < loops) {
             return refuse(
@@ -248,7 +254,7 @@ impl Config {
 
     /// Returns true if the source defines sessions.
     pub(crate) fn has_sessions(&self) -> bool {
-        matches!(self.source, Source::Wsesslog { .. } | Source::Specweb { .. })
+        self.source.has_sessions()
     }
 
     /// Returns true if the load ends by itself after a number of arrivals.
@@ -260,7 +266,7 @@ impl Config {
         match self.source {
             Source::Wlog { repeat, .. } => !repeat,
             Source::Wsesslog { sessions, .. } => sessions.is_some(),
-            Source::Url | Source::Urls(_) | Source::Specweb { .. } => false,
+            Source::Url | Source::Urls(_) | Source::Specweb { .. } | Source::Har(_) => false,
             Source::AccessLog { .. } | Source::Trace(_) => true,
         }
     }

@@ -6,6 +6,7 @@ use hearken::Token;
 use hearken::timer::Time;
 
 use crate::channel::Channel;
+use crate::cookies::CookieJar;
 use crate::reply::Reply;
 use crate::workload::{ReplyCheck, SessionState};
 
@@ -28,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) remaining_requests: u32,
     /// The session, if requests follow one another.
     pub(crate) script: Option<SessionState>,
+    /// Cookies of the session, if it sends any.
+    pub(crate) cookies: Option<Box<CookieJar>>,
     /// The next action, once the connection is ready for it.
     pub(crate) next: NextAction,
     pub(crate) in_flight: InFlight,
@@ -160,6 +163,7 @@ impl Connection {
             reply_count: 0,
             remaining_requests: 0,
             script: None,
+            cookies: None,
             next: NextAction::Nothing,
             in_flight: InFlight::default(),
             awaits_first_byte: false,

@@ -50,6 +50,7 @@ mod channel;
 mod config;
 mod connection;
 mod connection_limit;
+mod cookies;
 pub mod export;
 mod failure;
 mod histogram;

@@ -1,6 +1,9 @@
 //! Parses replies from received bytes.
 
+use hearken::timer::Time;
 use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseBody, ResponseParser};
+
+use crate::cookies::CookieJar;
 
 /// Limits of the parser. They are generous, because servers are measured and not validated.
 const LIMITS: Limits = Limits { max_head_bytes: 64 * 1024, max_fields: 1000, max_target_bytes: 0 };
@@ -31,6 +34,17 @@ pub(crate) struct CompleteReply {
 pub(crate) struct HeadCache {
     head: Vec<u8>,
     parsed: Option<(Method<'static>, CompleteReply, ResponseBody)>,
+}
+
+/// The handling of heads besides parsing.
+#[derive(Debug)]
+pub(crate) enum Heads<'a> {
+    /// Heads are only parsed.
+    Parsed,
+    /// Repeated heads need no parsing.
+    Cached(&'a mut HeadCache),
+    /// Cookies in the reply to the encoded `request` are stored.
+    WithCookies { jar: &'a mut CookieJar, request: &'a [u8], now: Time },
 }
 
 impl HeadCache {
@@ -75,7 +89,7 @@ impl Reply {
         method: Method<'static>,
         interim: impl FnMut(u16),
     ) -> Result<Option<CompleteReply>, Malformed> {
-        let mut done = self.feed_next(&mut bytes, method, None, interim, |_| ())?;
+        let mut done = self.feed_next(&mut bytes, method, Heads::Parsed, interim, |_| ())?;
         if let Some(done) = &mut done {
             // Unsolicited data desynchronises requests and replies.
             done.keep_alive &= bytes.is_empty();
@@ -84,20 +98,20 @@ impl Reply {
     }
 
     /// Parses received bytes like [`feed`](Reply::feed), for connections with several requests in
-    /// flight. Afterwards `bytes` holds the data that follows the reply. `seen` avoids parsing a
-    /// repeated head. Calls `content` with each piece of the content.
+    /// flight. Afterwards `bytes` holds the data that follows the reply. Calls `content` with each
+    /// piece of the content.
     pub(crate) fn feed_next(
         &mut self,
         bytes: &mut &[u8],
         method: Method<'static>,
-        mut seen: Option<&mut HeadCache>,
+        mut heads: Heads<'_>,
         mut interim: impl FnMut(u16),
         mut content: impl FnMut(&[u8]),
     ) -> Result<Option<CompleteReply>, Malformed> {
         while self.body.is_none() {
             let carried = self.head.len();
             if carried == 0
-                && let Some(seen) = &seen
+                && let Heads::Cached(seen) = &heads
                 && let Some((done, body)) = seen.lookup(bytes, method)
             {
                 self.done = done;
@@ -123,10 +137,16 @@ impl Reply {
                 let keep_alive = response.keep_alive && status != 101;
                 self.done = CompleteReply { status, keep_alive, content_bytes: 0 };
                 self.body = Some(BodyReader::new(response.body, u64::MAX, &LIMITS)?);
-                if carried == 0
-                    && let Some(seen) = &mut seen
-                {
-                    seen.store(&head[..taken], method, self.done, response.body);
+                match &mut heads {
+                    Heads::Cached(seen) if carried == 0 => {
+                        seen.store(&head[..taken], method, self.done, response.body);
+                    }
+                    Heads::WithCookies { jar, request, now } => {
+                        for value in response.field_values("Set-Cookie") {
+                            jar.set(value, request, *now);
+                        }
+                    }
+                    Heads::Parsed | Heads::Cached(_) => {}
                 }
             }
             *bytes = bytes.get(taken..).unwrap_or_default();
@@ -160,7 +180,7 @@ mod tests {
     use hearken_http::Method;
     use proptest::prelude::*;
 
-    use super::{CompleteReply, HeadCache, Reply};
+    use super::{CompleteReply, HeadCache, Heads, Reply};
 
     const CASES: &[(&str, Method<'static>, CompleteReply)] = &[
         (
@@ -230,7 +250,9 @@ mod tests {
         let mut last = HeadCache::default();
         let mut of = |text: &str, method| {
             let mut bytes = text.as_bytes();
-            Reply::default().feed_next(&mut bytes, method, Some(&mut last), |_| (), |_| ()).unwrap()
+            Reply::default()
+                .feed_next(&mut bytes, method, Heads::Cached(&mut last), |_| (), |_| ())
+                .unwrap()
         };
         let done =
             |content| Some(CompleteReply { status: 200, keep_alive: true, content_bytes: content });
@@ -254,7 +276,7 @@ mod tests {
                     prop_assert_eq!(done, None);
                     let (mut piece, after) = rest.split_at((*cut).min(rest.len()));
                     let count = |_| seen += 1;
-                    done = reply.feed_next(&mut piece, method, Some(&mut last), count, |_| ()).unwrap();
+                    done = reply.feed_next(&mut piece, method, Heads::Cached(&mut last), count, |_| ()).unwrap();
                     rest = after;
                     if rest.is_empty() {
                         break;

@@ -48,6 +48,12 @@ pub enum UrlError {
 }
 
 impl Url {
+    /// Returns whether both URLs identify the same server. Targets and spellings may differ.
+    pub(crate) fn is_same_server(&self, other: &Url) -> bool {
+        (self.tls, self.port) == (other.tls, other.port)
+            && self.host.eq_ignore_ascii_case(&other.host)
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Url, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
         let tls = scheme.eq_ignore_ascii_case("https");

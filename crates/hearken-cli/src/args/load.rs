@@ -204,6 +204,11 @@ pub(crate) struct LoadArgs {
     /// Several are separated by commas. A reply that fails a check counts as an error.
     #[arg(long, value_name = "CHECKS", hide_short_help = true, help_heading = "Requests")]
     pub(crate) expect: Option<Expect>,
+    /// Send the cookies that earlier replies on the same connection or session have set
+    ///
+    /// Requires --closed, --by connections, or a workload of sessions. Domain, Secure and SameSite are ignored.
+    #[arg(long, hide_short_help = true, help_heading = "Requests")]
+    pub(crate) cookies: bool,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     #[command(flatten)]
@@ -233,7 +238,7 @@ pub(crate) struct LoadArgs {
     /// Send rounds instead of a rate: a request on each of N connections, then all replies
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
-        "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
+        "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "cookies", "SourceArgs",
         "TlsArgs", "sources", "unix_socket", "threads", "interval", "seed", "events", "experiment", "announce",
         "OutputArgs", "label", "quiet"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,
@@ -425,6 +430,18 @@ pub(crate) struct SourceArgs {
         help_heading = "Requests"
     )]
     pub(crate) wsesslog: Option<String>,
+    /// Replay the requests of an HTTP Archive (HAR), a session for each page
+    ///
+    /// Requests to other servers are skipped, and requests that overlapped are sent one after another. The
+    /// sessions are repeated.
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "from",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
+    pub(crate) har: Option<PathBuf>,
     /// Request a SPECweb99-like mix of the files that hearken load specweb creates
     #[arg(
         long,

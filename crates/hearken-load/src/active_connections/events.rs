@@ -10,7 +10,7 @@ use super::ActiveConnections;
 use crate::channel::Handshake;
 use crate::connection::{NextAction, Stage};
 use crate::failure::{Failure, TimeoutKind};
-use crate::reply::CompleteReply;
+use crate::reply::{CompleteReply, Heads};
 use crate::tls::State;
 use crate::worker::NEVER;
 use crate::workload::{Expect, ReplyCheck};
@@ -123,10 +123,14 @@ impl ActiveConnections {
             if check.is_none() {
                 *check = message.expect.as_deref().map(ReplyCheck::new);
             }
+            let heads = match &mut connection.cookies {
+                None => Heads::Cached(&mut self.head_cache),
+                Some(jar) => Heads::WithCookies { jar, request: &message.bytes, now: io.now() },
+            };
             let parsed = connection.reply.feed_next(
                 &mut bytes,
                 message.method,
-                Some(&mut self.head_cache),
+                heads,
                 |interim| status.record(interim),
                 |content| {
                     if let Some(check) = check {
@@ -207,6 +211,7 @@ impl ActiveConnections {
             self.close_and_replace(io, token);
         } else if due >= connection.expires_at {
             self.stats.counts.sessions.completed += 1;
+            self.cursor.return_burst(burst);
             connection.stage = Stage::Holding;
             io.set_deadline(token, Some(connection.expires_at));
         } else if keep {
@@ -214,6 +219,7 @@ impl ActiveConnections {
             self.send_burst(io, token, due, burst.messages, false);
         } else {
             let next = NextAction::Burst { due, messages: burst.messages, counted: false };
+            self.carried_cookies = connection.cookies.take();
             self.close_connection(io, token);
             self.connect(io, Some(script), next);
         }
@@ -265,6 +271,7 @@ impl ActiveConnections {
         } else if connection.reply_count > 0 {
             // Like a user agent, the session sends its next request on a new connection.
             let (script, next) = (connection.script, connection.next);
+            self.carried_cookies = connection.cookies.take();
             self.close_connection(io, token);
             self.connect(io, script, next);
         } else {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::failure::Failure;
-use crate::reply::{CompleteReply, Reply};
+use crate::reply::{CompleteReply, Heads, Reply};
 
 /// An error that ends a pass.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Peer {
                     "the server sent data after its last reply".to_owned(),
                 ));
             }
-            let fed = self.reply.feed_next(&mut bytes, method, None, |_| (), |_| ());
+            let fed = self.reply.feed_next(&mut bytes, method, Heads::Parsed, |_| (), |_| ());
             let fed =
                 fed.map_err(|error| PassError::reply(format!("a reply is malformed: {error}")))?;
             let Some(done) = fed else { return Ok(()) };

@@ -162,6 +162,13 @@ impl Cursor {
         (messages > 0).then_some(Burst { think, messages })
     }
 
+    /// Returns a burst of which no message was sent, so that other connections of this shard send as many
+    /// requests.
+    pub(crate) fn return_burst(&mut self, burst: Burst) {
+        let requests = &mut self.remaining.requests;
+        *requests = requests.saturating_add(burst.messages.into());
+    }
+
     /// Returns the next message of the current burst. Must be called once for each message of a burst before
     /// the next burst.
     pub(crate) fn next_message(&mut self, script: &mut SessionState) -> u32 {

@@ -9,7 +9,8 @@ use crate::config::LoadError;
 /// Maximum length of a line in bytes.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Maximum size of a file in bytes.
-const MAX_FILE_BYTES: u64 = 1 << 30;
+pub(super) const MAX_FILE_BYTES: u64 = 1 << 30;
+pub(super) const FILE_TOO_LARGE: &str = "the file exceeds 1 GiB; split it";
 
 /// A reader of lines, or of entries with another terminator.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Lines {
         self.remaining = self
             .remaining
             .checked_sub(count as u64)
-            .ok_or_else(|| file_error(&self.path, "the file exceeds 1 GiB; split it".to_owned()))?;
+            .ok_or_else(|| file_error(&self.path, FILE_TOO_LARGE.to_owned()))?;
         if line.last() == Some(&self.separator) {
             line.pop();
             if self.separator == b'\n' && line.last() == Some(&b'\r') {

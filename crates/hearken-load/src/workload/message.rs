@@ -49,13 +49,15 @@ pub(super) struct Request<'a> {
     pub(super) target: &'a str,
     pub(super) method: Option<&'a str>,
     pub(super) body: Option<&'a [u8]>,
+    /// Names and values of header fields. Those of the template replace fields of the same name.
+    pub(super) fields: &'a [(&'a str, &'a str)],
     pub(super) expect: Option<&'a Expect>,
 }
 
 impl<'a> Request<'a> {
     /// Creates a request that only overrides the target.
     pub(super) fn new(target: &'a str) -> Request<'a> {
-        Request { target, method: None, body: None, expect: None }
+        Request { target, method: None, body: None, fields: &[], expect: None }
     }
 }
 
@@ -73,7 +75,9 @@ pub(super) enum RequestError {
 pub(super) struct MessageBuilder<'a> {
     url: &'a Url,
     template: &'a RequestTemplate,
-    /// Encoded header fields of all requests.
+    /// Header fields of the template.
+    custom: Vec<(&'a str, &'a str)>,
+    /// Encoded header fields of requests without fields of their own.
     fields: String,
     messages: Vec<Message>,
     /// Index of each message by hash. On a collision, the next number is used.
@@ -93,10 +97,12 @@ impl<'a> MessageBuilder<'a> {
         if template.body.is_some() && method == Method::Trace {
             return Err(LoadError::Config(TRACE_BODY));
         }
+        let custom = parse_fields(template)?;
         Ok(MessageBuilder {
             url,
             template,
-            fields: encode_fields(url, &template.headers)?,
+            fields: encode_fields(url, &custom, &[]),
+            custom,
             messages: Vec::new(),
             indices: HashMap::new(),
             hasher: RandomState::new(),
@@ -117,9 +123,22 @@ impl<'a> MessageBuilder<'a> {
         if body.is_some() && method == Method::Trace {
             return Err(RequestError::Other(TRACE_BODY));
         }
+        for (name, value) in request.fields {
+            check_field(name, value).map_err(RequestError::Other)?;
+        }
+        let fields = match request.fields {
+            [] => Cow::Borrowed(&*self.fields),
+            // Sessions send their own cookies.
+            own if self.template.cookies => {
+                let is_cookie = |(name, _): &&(&str, _)| name.eq_ignore_ascii_case("cookie");
+                let own: Vec<_> = own.iter().filter(|field| !is_cookie(field)).copied().collect();
+                encode_fields(self.url, &self.custom, &own).into()
+            }
+            own => encode_fields(self.url, &self.custom, own).into(),
+        };
         let draft = &mut self.draft;
         draft.clear();
-        for part in [token, " ", &target, " HTTP/1.1\r\n", &self.fields] {
+        for part in [token, " ", &target, " HTTP/1.1\r\n", &fields] {
             draft.extend_from_slice(part.as_bytes());
         }
         // Some servers reject methods that usually have a body with 411 if the length is missing, even if
@@ -229,14 +248,7 @@ fn parse_target<'t>(
         ));
     }
     let other = Url::parse(text)?;
-    // Properties that identify a server: all except the target and the spelling.
-    let identity = |url: &Url| Url {
-        host: url.host.to_ascii_lowercase(),
-        authority: String::new(),
-        target: String::new(),
-        ..url.clone()
-    };
-    match identity(&other) == identity(url) {
+    match other.is_same_server(url) {
         true => Ok(Cow::Owned(other.target)),
         false => Err(RequestError::Other(
             "URL of another server; all requests must go to the server of the run's URL",
@@ -244,45 +256,56 @@ fn parse_target<'t>(
     }
 }
 
-/// Encodes the header fields of all requests, with default values for `Host` and `User-Agent`.
-fn encode_fields(url: &Url, headers: &[String]) -> Result<String, LoadError> {
-    let error = |field: &String, reason| LoadError::Header { field: field.clone(), reason };
-    let mut custom = Vec::new();
-    for field in headers {
-        let (name, value) = field
-            .split_once(':')
-            .ok_or_else(|| error(field, "no colon; expected 'NAME: VALUE'"))?;
-        if !is_token(name) {
-            return Err(error(field, "invalid character in the name; expected a token"));
+/// Parses the header fields of the template into names and values.
+fn parse_fields(template: &RequestTemplate) -> Result<Vec<(&str, &str)>, LoadError> {
+    fn parse(field: &str, cookies: bool) -> Result<(&str, &str), &'static str> {
+        let (name, value) = field.split_once(':').ok_or("no colon; expected 'NAME: VALUE'")?;
+        check_field(name, value)?;
+        match name.eq_ignore_ascii_case("cookie") && cookies {
+            true => Err("the field is set from the cookies of each session; omit it"),
+            false => Ok((name, value.trim())),
         }
-        if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
-            return Err(error(field, "control character in the value"));
-        }
-        if name.eq_ignore_ascii_case("expect") {
-            return Err(error(
-                field,
-                "the field is not supported; requests are sent without waiting for 100",
-            ));
-        }
-        if ["content-length", "transfer-encoding"]
-            .iter()
-            .any(|reserved| name.eq_ignore_ascii_case(reserved))
-        {
-            return Err(error(field, "the field is set automatically; omit it"));
-        }
-        custom.push((name, value.trim()));
     }
-    let mut text = String::new();
-    for (name, value) in [
+    let error = |field: &String, reason| LoadError::Header { field: field.clone(), reason };
+    let fields = template.headers.iter();
+    fields
+        .map(|field| parse(field, template.cookies).map_err(|reason| error(field, reason)))
+        .collect()
+}
+
+/// Checks that a header field can be sent and is not set automatically.
+fn check_field(name: &str, value: &str) -> Result<(), &'static str> {
+    if !is_token(name) {
+        return Err("invalid character in the name; expected a token");
+    }
+    if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+        return Err("control character in the value");
+    }
+    if name.eq_ignore_ascii_case("expect") {
+        return Err("the field is not supported; requests are sent without waiting for 100");
+    }
+    let automatic = ["content-length", "transfer-encoding"];
+    match automatic.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+        true => Err("the field is set automatically; omit it"),
+        false => Ok(()),
+    }
+}
+
+/// Encodes header fields, with default values for `Host` and `User-Agent`. Fields in `custom` replace those of
+/// the same name in `own`.
+fn encode_fields(url: &Url, custom: &[(&str, &str)], own: &[(&str, &str)]) -> String {
+    let defaults = [
         ("Host", &*url.authority),
         ("User-Agent", concat!("hearken-load/", env!("CARGO_PKG_VERSION"))),
-    ] {
-        if !custom.iter().any(|(other, _)| name.eq_ignore_ascii_case(other)) {
-            text.extend([name, ": ", value, "\r\n"]);
-        }
-    }
-    for (name, value) in &custom {
+    ];
+    let contains = |fields: &[(&str, &str)], name: &str| {
+        fields.iter().any(|(other, _)| name.eq_ignore_ascii_case(other))
+    };
+    let defaults = defaults.iter().filter(|(name, _)| !contains(own, name));
+    let replaceable = defaults.chain(own).filter(|(name, _)| !contains(custom, name));
+    let mut text = String::new();
+    for (name, value) in replaceable.chain(custom) {
         text.extend([name, ": ", value, "\r\n"]);
     }
-    Ok(text)
+    text
 }

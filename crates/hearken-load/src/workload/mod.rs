@@ -18,6 +18,7 @@ mod checks;
 mod cursor;
 mod distribution;
 pub mod fileset;
+mod har;
 mod lines;
 mod message;
 mod request_count;
@@ -77,6 +78,8 @@ pub enum Source {
         /// Directory of the file set. The server serves it at the path of the run's URL.
         dir: PathBuf,
     },
+    /// An HTTP Archive (HAR 1.2). The requests of each page are a session, and the sessions are repeated.
+    Har(PathBuf),
     /// An access log in the combined format or JSON, replayed with its times.
     AccessLog {
         /// Path of the file.
@@ -90,6 +93,13 @@ pub enum Source {
     Trace(PathBuf),
 }
 
+impl Source {
+    /// Returns whether the source defines sessions.
+    pub(crate) fn has_sessions(&self) -> bool {
+        matches!(self, Source::Wsesslog { .. } | Source::Specweb { .. } | Source::Har(_))
+    }
+}
+
 /// The properties that all requests share unless a file overrides them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestTemplate {
@@ -101,11 +111,19 @@ pub struct RequestTemplate {
     pub body: Option<Vec<u8>>,
     /// Checks of the replies.
     pub expect: Option<Expect>,
+    /// Whether each connection or session sends the cookies that the replies to it set.
+    pub cookies: bool,
 }
 
 impl Default for RequestTemplate {
     fn default() -> RequestTemplate {
-        RequestTemplate { method: "GET".to_owned(), headers: Vec::new(), body: None, expect: None }
+        RequestTemplate {
+            method: "GET".to_owned(),
+            headers: Vec::new(),
+            body: None,
+            expect: None,
+            cookies: false,
+        }
     }
 }
 
@@ -119,7 +137,7 @@ pub(crate) struct Workload {
     pipeline: u32,
     /// Total number of requests and of sessions of all cursors.
     limits: Limits,
-    /// Number of invalid lines that were skipped in a log.
+    /// Number of invalid lines that were skipped in a log, or of requests to other servers in an archive.
     skipped: u64,
     source: Source,
 }
@@ -175,14 +193,13 @@ impl Workload {
         think: Option<Distribution>,
         pipeline: NonZeroUsize,
     ) -> Result<Workload, LoadError> {
-        let has_sessions = matches!(source, Source::Wsesslog { .. } | Source::Specweb { .. });
-        if has_sessions && per_connection.is_some() {
+        if source.has_sessions() && per_connection.is_some() {
             return Err(LoadError::Config(
                 "sessions define the number of requests per connection; omit that setting",
             ));
         }
         let has_bursts = think.is_some() || pipeline.get() > 1;
-        if has_bursts && matches!(source, Source::Wsesslog { .. }) {
+        if has_bursts && matches!(source, Source::Wsesslog { .. } | Source::Har(_)) {
             return Err(LoadError::Config(
                 "a session file defines think times and pipelining; omit these settings",
             ));
@@ -203,6 +220,11 @@ impl Workload {
                 wsesslog::read(path, *sessions, *think, &mut builder)?
             }
             Source::Specweb { dir } => specweb::read(dir, url, &mut builder)?,
+            Source::Har(path) => {
+                let (selection, others) = har::read(path, url, &mut builder)?;
+                skipped = others;
+                selection
+            }
             Source::AccessLog { path, speed, skip_invalid } => {
                 let (selection, invalid) =
                     access_log::read(path, *speed, *skip_invalid, &mut builder)?;
@@ -261,7 +283,7 @@ impl Workload {
     fn path(&self) -> Option<&Path> {
         match &self.source {
             Source::Url => None,
-            Source::Urls(path) | Source::Trace(path) => Some(path),
+            Source::Urls(path) | Source::Trace(path) | Source::Har(path) => Some(path),
             Source::Wlog { path, .. } | Source::AccessLog { path, .. } => Some(path),
             Source::Wsesslog { path, .. } | Source::Specweb { dir: path } => Some(path),
         }
@@ -314,12 +336,16 @@ impl Workload {
             }
             Selection::Sessions(all) => {
                 let file = Plural(all.sessions.len(), "session");
-                match all.count {
+                let text = match all.count {
                     Some(count) => {
                         let all = Plural(count as usize, "session");
                         format!("{all} from the {file} of {path}")
                     }
                     None => format!("the {file} of {path}, repeated"),
+                };
+                match Plural(self.skipped as usize, "request") {
+                    Plural(0, _) => text,
+                    count => format!("{text} ({count} to other servers skipped)"),
                 }
             }
             Selection::Mix(mix) => format!(

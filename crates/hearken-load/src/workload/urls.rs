@@ -96,6 +96,6 @@ impl<'a> RequestLine<'a> {
 
     pub(super) fn to_request(&self) -> Request<'_> {
         let RequestLine { target, method, ref expect } = *self;
-        Request { target, method, body: None, expect: expect.as_ref() }
+        Request { method, expect: expect.as_ref(), ..Request::new(target) }
     }
 }

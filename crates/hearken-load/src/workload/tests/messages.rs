@@ -142,7 +142,7 @@ proptest! {
         field in "[A-Za-z-]{1,9}: [ -~\\r\\n]{0,20}|\\PC*",
         body in any::<Option<Vec<u8>>>(),
     ) {
-        let template = RequestTemplate { method, headers: vec![field], body, expect: None };
+        let template = RequestTemplate { method, headers: vec![field], body, ..RequestTemplate::default() };
         if let Ok(messages) = build("http://h/", &template, &[Request::new(&target)]) {
             let bytes = &messages[0].bytes;
             let limits = Limits { max_target_bytes: 1 << 20, ..Limits::default() };
