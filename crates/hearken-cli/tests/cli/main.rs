@@ -13,6 +13,7 @@ mod commands;
 mod deploy;
 mod lab;
 mod load;
+mod load_inputs;
 mod load_output;
 mod load_status;
 mod proxy;

@@ -230,7 +230,7 @@ fn sessions(mut pages: Vec<Vec<Step>>) -> Sessions {
         sessions.push(Session { burst, bursts: page.len() as u32, step });
         let mut last_end = None;
         for Step { start, end, message } in page {
-            let pause = start - last_end.unwrap_or(start);
+            let pause = start.saturating_sub(last_end.unwrap_or(start));
             let think = Duration::from_nanos(u64::try_from(pause).unwrap_or(0)).min(MAX_THINK);
             bursts.push(Burst { think, messages: 1 });
             steps.push(message);

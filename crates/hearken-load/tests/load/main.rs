@@ -8,12 +8,15 @@
 
 mod accounting;
 mod checks;
+mod cookies;
 mod descriptor_tables;
 mod edge_cases;
 mod file_set;
 mod finite_workloads;
+mod har;
 mod idle;
 mod lockstep;
+mod number;
 mod open_loop;
 mod overload;
 mod progress;
@@ -22,6 +25,7 @@ mod server;
 mod stall;
 mod timeouts;
 mod tls;
+mod unix_socket;
 
 use proptest::prelude::ProptestConfig;
 

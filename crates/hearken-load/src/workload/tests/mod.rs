@@ -150,6 +150,33 @@ fn the_seed_determines_the_requests() {
 
 proptest! {
     #[test]
+    fn no_archive_causes_a_panic(
+        urls in prop::collection::vec("(http://h)?(/[a-zä]{0,3}| |:|#|\\?){0,3}", 0..4),
+        start in "-?00[0-9]{4}-01-01T00:00:00Z|[0-9]{4}-0[1-3]-2[0-9]T00:00:00.[0-9]{1,9}[+-]0[0-9]:00|.{0,9}",
+        time in prop_oneof![any::<f64>(), -5.0..5e3],
+        name in ".{0,3}",
+        value in ".{0,9}",
+    ) {
+        let entry = |url: &String| serde_json::json!({
+            "startedDateTime": start,
+            "time": time,
+            "pageref": if url.len() % 2 == 0 { None } else { Some(url) },
+            "request": {
+                "method": "POST",
+                "url": url,
+                "headers": [{"name": name, "value": value}],
+                "postData": {"text": value},
+            },
+        });
+        let entries: Vec<_> = urls.iter().map(entry).collect();
+        let file = file(serde_json::json!({"log": {"entries": entries}}).to_string());
+        if let Ok(workload) = load(&Source::Har(file.path().into())) {
+            prop_assert!(!requests(&workload, &mut workload.cursor(0, 1, 1), 10).is_empty());
+            prop_assert!(session(&workload, &mut workload.cursor(0, 1, 1)).is_some());
+        }
+    }
+
+    #[test]
     fn no_reader_panics(
         text in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
@@ -158,7 +185,7 @@ proptest! {
         ],
     ) {
         let file = file(text);
-        for source in sources(&file) {
+        for source in sources(&file).into_iter().chain([Source::Har(file.path().into())]) {
             if let Ok(workload) = load(&source) {
                 let mut cursor = workload.cursor(0, 1, 1);
                 requests(&workload, &mut cursor, 100);
