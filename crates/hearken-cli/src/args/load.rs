@@ -268,7 +268,7 @@ pub(crate) struct LoadArgs {
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) outputs: OutputArgs,
-    /// Also measure the server: a process ID, :PORT, systemd unit or control group
+    /// Also measure the server: process ID, :PORT, systemd unit or control group
     ///
     /// A process includes its descendants, and :PORT stands for the process that listens there. The result
     /// contains CPU time, memory, sockets and system calls, and instructions where the hardware counts them.
