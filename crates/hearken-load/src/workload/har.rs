@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 use super::Selection;
 use super::lines::{FILE_TOO_LARGE, MAX_FILE_BYTES, file_error};
@@ -85,6 +85,8 @@ struct Field {
 #[derive(Deserialize)]
 struct PostData {
     text: Option<String>,
+    #[serde(default)]
+    params: Vec<IgnoredAny>,
 }
 
 /// Deserializes the entries. Errors contain the number of the entry.
@@ -129,7 +131,8 @@ pub(super) fn read(
 ) -> Result<(Selection, u64), LoadError> {
     let entries = parse(path)?;
     let total = entries.len();
-    let mut pages: HashMap<Option<String>, Vec<Step>> = HashMap::new();
+    let mut pages: Vec<Vec<Step>> = Vec::new();
+    let mut indices: HashMap<Option<String>, usize> = HashMap::new();
     let mut others: HashMap<String, u64> = HashMap::new();
     for (index, entry) in entries.into_iter().enumerate() {
         let error = |reason: String| file_error(path, format!("entry {}: {reason}", index + 1));
@@ -138,7 +141,11 @@ pub(super) fn read(
             continue;
         }
         let step = Step::new(&entry, builder).map_err(error)?;
-        pages.entry(entry.pageref).or_default().push(step);
+        let index = *indices.entry(entry.pageref).or_insert(pages.len());
+        match pages.get_mut(index) {
+            Some(page) => page.push(step),
+            None => pages.push(vec![step]),
+        }
     }
     if pages.is_empty() {
         let most = others.into_iter().max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
@@ -154,7 +161,7 @@ pub(super) fn read(
         ));
     }
     let skipped = others.values().sum();
-    Ok((Selection::Sessions(sessions(pages.into_values().collect())), skipped))
+    Ok((Selection::Sessions(sessions(pages)), skipped))
 }
 
 /// Reads the entries of the file.
@@ -206,7 +213,14 @@ impl Step {
         };
         let fields = headers.iter().map(|field| (&*field.name, field.value.trim()));
         let fields: Vec<_> = fields.filter(|(name, _)| is_kept(name)).collect();
-        let body = post_data.as_ref().and_then(|data| data.text.as_deref());
+        let body = match post_data {
+            Some(PostData { text: None, params }) if !params.is_empty() => {
+                return Err(
+                    "the body is recorded as parameters without its text; record the text".into()
+                );
+            }
+            data => data.as_ref().and_then(|data| data.text.as_deref()),
+        };
         let request = Request {
             method: Some(method),
             body: body.filter(|body| !body.is_empty()).map(str::as_bytes),
@@ -223,7 +237,7 @@ fn sessions(mut pages: Vec<Vec<Step>>) -> Sessions {
     for page in &mut pages {
         page.sort_by_key(|step| step.start);
     }
-    pages.sort_by_key(|page| page.first().map(|step| (step.start, step.message)));
+    pages.sort_by_key(|page| page.first().map(|step| step.start));
     let (mut sessions, mut bursts, mut steps) = (Vec::new(), Vec::new(), Vec::new());
     for page in pages {
         let (burst, step) = (bursts.len() as u32, steps.len() as u32);

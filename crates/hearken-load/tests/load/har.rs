@@ -147,12 +147,15 @@ fn invalid_archives_are_rejected() {
     let time = ok.replace("2024-05-01T12:00:00.000+02:00", "yesterday");
     let field =
         r#""method":"GET","url":"http://127.0.0.1:9/","headers":[{"name":"a b","value":""}]"#;
+    let parameters = r#""method":"POST","url":"http://127.0.0.1:9/","headers":[],
+        "postData":{"mimeType":"x","params":[{"name":"a","value":"b"}]}"#;
     let other = get("https://Example.com/a");
     for (entries, reason) in [
         (vec![], "no entries"),
         (vec![ok.clone(), time], "entry 2: invalid startedDateTime 'yesterday'"),
         (vec![ok.clone(), ok.replace("method", "verb")], "entry 2: missing field `method`"),
         (vec![ok.clone(), "{}".to_owned()], "entry 2: missing field"),
+        (vec![entry(0, 1.0, "p", parameters)], "entry 1: the body is recorded as parameters"),
         (vec![ok.replace("GET", "get")], "entry 1: invalid method"),
         (vec![ok.clone(), entry(0, 1.0, "p", field)], "entry 2: invalid character in the name"),
         (vec![ok.replace(":9/", ":9/ä")], "entry 1: the path contains"),
