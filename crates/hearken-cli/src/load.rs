@@ -18,7 +18,7 @@ use crate::live::Live;
 use crate::load_agents::{self, Agent};
 use crate::time::duration;
 use crate::watched::Watched;
-use crate::{Failure, load_knee, lockstep, mechanisms, signals};
+use crate::{Failure, load_knee, load_sweep, lockstep, mechanisms, signals};
 
 mod ab;
 mod colour;
@@ -35,7 +35,7 @@ pub(crate) mod status;
 mod unreachable_rate;
 
 use command::{LoadCommand, Subcommands};
-use file::ResultFile;
+pub(crate) use file::ResultFile;
 use output::Outputs;
 use status::exit_status;
 use unreachable_rate::UnreachableRate;
@@ -63,6 +63,9 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     }
     if args.knee.find_knee {
         return load_knee::run(args);
+    }
+    if args.knee.sweep {
+        return load_sweep::run(args);
     }
     let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
     let mut outputs = Outputs::open(args.json.as_deref(), &args.outputs)?.quiet(args.quiet);

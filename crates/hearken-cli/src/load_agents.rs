@@ -77,7 +77,7 @@ pub(crate) struct ManyArgs {
     ///
     /// The results of all agents are merged.
     #[arg(long, value_name = "LAUNCHER", conflicts_with_all = ["agent", "rank", "framed", "lockstep",
-        "watch", "progress", "find_knee"], hide_short_help = true, help_heading = "Several machines")]
+        "watch", "progress", "find_knee", "sweep"], hide_short_help = true, help_heading = "Several machines")]
     pub(crate) on: Option<Launcher>,
     /// Time from the launch to the first request [default: 5s; 1s for local]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "start_at",

@@ -12,6 +12,8 @@ mod load;
 mod load_agents;
 mod load_knee;
 mod load_plan;
+mod load_sweep;
+mod load_trials;
 mod lockstep;
 mod manual;
 mod mechanisms;

@@ -13,6 +13,7 @@ use crate::load_figures;
 use crate::peers;
 use crate::results::Report;
 use crate::svg::{self, Chart, LIGHT, plot};
+use crate::sweep_figures;
 use crate::table;
 
 /// A report that can be rendered.
@@ -67,6 +68,22 @@ impl Render for hearken_load::Report {
 
     fn render_svg(&self) -> Vec<(&'static str, String)> {
         let figures = load_figures::figures(self).into_iter();
+        figures.map(|f| (f.name, plot::standalone(f.title, &f.panels, &LIGHT))).collect()
+    }
+
+    fn render_text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// The result of a sweep.
+impl Render for hearken_load::sweep::Sweep {
+    fn render_html(&self) -> String {
+        html::sweep(self)
+    }
+
+    fn render_svg(&self) -> Vec<(&'static str, String)> {
+        let figures = sweep_figures::figures(self).into_iter();
         figures.map(|f| (f.name, plot::standalone(f.title, &f.panels, &LIGHT))).collect()
     }
 

@@ -12,10 +12,12 @@ use crate::units::{mebibytes, number};
 mod load;
 mod peers;
 mod quick;
+mod sweep;
 
 pub(crate) use load::load;
 pub(crate) use peers::peers;
 pub(crate) use quick::quick;
+pub(crate) use sweep::sweep;
 
 const PAGE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--text:#1a1c1f;--soft:#5a626b;--line:#d9dde2;\

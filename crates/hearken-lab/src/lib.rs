@@ -32,6 +32,7 @@ mod run;
 pub mod stats;
 mod summary;
 mod svg;
+mod sweep_figures;
 pub mod table;
 mod units;
 mod warning;

@@ -47,7 +47,8 @@ pub(crate) fn latency(points: &[RatePoint]) -> Plot {
     line_plot::plot("Latency, ms", XAxis::Rate, YAxis::MILLISECONDS, &lines)
 }
 
-fn line(name: &'static str, style: usize, points: &[RatePoint]) -> Line {
+/// Creates a line with a marker at each point.
+pub(crate) fn line(name: &'static str, style: usize, points: &[RatePoint]) -> Line {
     let sample = |point: &RatePoint| Sample {
         x: point.offered,
         y: point.value,

@@ -6,6 +6,8 @@
 //! The ratio of two cells is the ratio of their geometric means, with Welch's interval on the
 //! logarithms ("The generalization of 'Student's' problem", Biometrika 34, 1947).
 
+use hearken_load::student_t;
+pub use hearken_load::{Estimate, estimate};
 use serde::{Deserialize, Serialize};
 
 /// Description of the method, for the report.
@@ -17,23 +19,6 @@ pub const METHOD: &str = "Means with 95 % confidence intervals by Student's t ov
 pub const PAIRED_METHOD: &str = "Means with 95 % confidence intervals by Student's t over the \
      repetitions (Student, Biometrika 6, 1908); ratios are geometric means of the ratios within \
      each repetition, with Student's interval on their logarithms.";
-
-/// Statistics of one quantity over the repetitions of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// Number of repetitions.
-    pub n: usize,
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// Median.
-    pub median: f64,
-    /// Minimum.
-    pub min: f64,
-    /// Maximum.
-    pub max: f64,
-    /// Half the width of the 95 % confidence interval of the mean; none for a single repetition.
-    pub margin: Option<f64>,
-}
 
 /// The ratio of two quantities measured in the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,18 +42,6 @@ impl Ratio {
     pub fn differs(&self) -> bool {
         matches!((self.low, self.high), (Some(low), Some(high)) if low > 1.0 || high < 1.0)
     }
-}
-
-/// Computes mean, median, extremes and confidence interval; none without values.
-pub fn estimate(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
-    let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let (&min, &max) = (values.first()?, values.last()?);
-    let n = values.len();
-    let (mean, variance) = moments(&values);
-    let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
-    let margin = variance.map(|v| student_t((n - 1) as f64) * (v / n as f64).sqrt());
-    Some(Estimate { n, mean, median, min, max, margin })
 }
 
 /// Computes the ratio of two sets of repetitions; none if either is empty or not positive.
@@ -122,19 +95,6 @@ pub(crate) fn welch(var_a: f64, n_a: usize, var_b: f64, n_b: usize) -> (f64, f64
     let (a, b) = (var_a / n_a as f64, var_b / n_b as f64);
     let freedom = (a + b).powi(2) / (a * a / (n_a - 1) as f64 + b * b / (n_b - 1) as f64);
     (a + b, freedom)
-}
-
-/// Returns the 97.5 % quantile of Student's t, with degrees of freedom rounded down (a wider interval).
-fn student_t(freedom: f64) -> f64 {
-    // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
-    const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-        2.052, 2.048, 2.045, 2.042,
-    ];
-    // Tolerates rounding errors, such as 1.9999999 for 2.
-    let integer = (freedom + 1e-9).max(1.0) as usize;
-    TABLE.get(integer - 1).copied().unwrap_or(if integer < 60 { 2.042 } else { 2.0 })
 }
 
 /// Returns the two-sided critical value of Student's t for the significance level `chance`. Serves

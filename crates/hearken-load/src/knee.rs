@@ -1,34 +1,27 @@
 //! The search for the knee: the maximum rate at which a server meets its objectives.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::config::LoadError;
 use crate::report::{Model, Report};
 use crate::slo::{ObjectiveResult, Objectives};
+use crate::trial_runner::{Finished, generator_late, generator_saturated, run_trial};
 
 mod posterior;
 mod search;
 mod table;
 
+pub use crate::trial_runner::TrialRunner;
 pub use search::{Search, Step};
+pub(crate) use table::Rate;
 
 /// The value of [`Knee::schema`].
 pub const SCHEMA: &str = "hearken-knee/2";
 
 /// Default objectives of a search.
 pub const DEFAULT_OBJECTIVES: &str = "p99<50ms,errors<0.1%,rate>=99%";
-
-/// 99th percentile of the generator's lateness up to which it does not limit the result.
-const MAX_LATENESS: Duration = Duration::from_millis(1);
-
-/// The generator's lateness matters if it is at least the latency divided by this.
-const LATE_LATENCY_RATIO: u64 = 4;
-
-/// CPU usage of the generator from which on it limits the result.
-const MAX_CPU_USAGE: f64 = 0.95;
 
 /// Options of a search.
 #[derive(Clone, PartialEq, Debug)]
@@ -204,11 +197,6 @@ impl Trial {
     /// Creates a trial from the report of its run and the generator's CPU usage.
     pub fn from_report(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
         let objective_results = objectives.evaluate(report);
-        let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
-        let late = Duration::from_nanos(lateness) > MAX_LATENESS
-            && lateness >= latency / LATE_LATENCY_RATIO;
-        let short = report.errors.fd_unavail + report.errors.addr_unavail > 0
-            || report.missed.generator > 0;
         Trial {
             rate: report.offered_rate,
             purpose: Purpose::default(),
@@ -223,25 +211,8 @@ impl Trial {
             replies: report.requests.replies,
             failed: report.requests.failed,
             generator_cpu_utilisation: busy,
-            generator_limited: late || short || busy >= MAX_CPU_USAGE,
+            generator_limited: generator_late(report) || generator_saturated(report, busy),
         }
-    }
-}
-
-/// Runs the trials of a search.
-pub trait TrialRunner {
-    /// Offers `rate` arrivals per second for `duration`. An incomplete report ends the search.
-    ///
-    /// # Errors
-    /// Ends the search with the same error.
-    fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError>;
-
-    /// Waits for `time` without load. Returning false ends the search.
-    fn pause(&mut self, time: Duration) -> bool;
-
-    /// Handles the result of a trial.
-    fn on_trial(&mut self, trial: &Trial) {
-        let _ = trial;
     }
 }
 
@@ -258,19 +229,11 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn TrialRunner) -> Result<
             Step::Done(knee) => break *knee,
             Step::Try { pause, rate, duration, .. } => (pause, rate, duration),
         };
-        let began = Instant::now();
-        if !trials.pause(pause) {
+        let Some(Finished { report, busy, took }) = run_trial(trials, pause, rate, duration)?
+        else {
             break search.result();
-        }
-        let (offered, used) = (Instant::now(), cpu_time());
-        let report = trials.run(rate, duration)?;
-        if !report.complete {
-            break search.result();
-        }
-        let available =
-            offered.elapsed().max(duration).as_secs_f64() * report.threads.max(1) as f64;
-        let busy = cpu_time().saturating_sub(used).as_secs_f64() / available;
-        search.record(Trial::from_report(&report, &options.objectives, busy), began.elapsed());
+        };
+        search.record(Trial::from_report(&report, &options.objectives, busy), took);
         (url, model) = (report.url, report.model);
         if let Some(trial) = search.last() {
             trials.on_trial(trial);
@@ -288,9 +251,4 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn TrialRunner) -> Result<
         );
     }
     Ok(knee)
-}
-
-/// Returns the CPU time of this process so far.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

@@ -11,8 +11,9 @@
 //! descriptor table. Idle connections beyond the capacity of these tables get further threads.
 //!
 //! The main items are [`Config`], [`run`] and [`Report`]. [`knee`] searches for the maximum rate
-//! that meets [`Objectives`], [`merge`](mod@merge) combines the reports of several generators, and
-//! [`lockstep`] measures the cost per request of a server.
+//! that meets [`Objectives`], and [`sweep`](mod@sweep) measures a server up to twice its saturation.
+//! [`merge`](mod@merge) combines the reports of several generators, and [`lockstep`] measures the cost
+//! per request of a server.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -51,6 +52,7 @@ mod config;
 mod connection;
 mod connection_limit;
 mod cookies;
+mod estimate;
 pub mod export;
 mod failure;
 mod histogram;
@@ -76,10 +78,12 @@ mod statistics;
 mod step_table;
 mod stop;
 mod summary;
+pub mod sweep;
 mod target;
 mod threads;
 mod tls;
 mod total_failure;
+mod trial_runner;
 mod url;
 mod validate;
 mod wall_clock;
@@ -92,6 +96,7 @@ pub use bottleneck::Bottleneck;
 pub use config::{
     Config, DEFAULT_CLOSED_CONNECTIONS, DEFAULT_DURATION, DEFAULT_MECHANISM, LoadError,
 };
+pub use estimate::{Estimate, estimate, student_t};
 pub use failure::Errors;
 pub use histogram::Histogram;
 pub use merge::{MergeError, merge};

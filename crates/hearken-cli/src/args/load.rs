@@ -33,6 +33,8 @@ Examples:
       Exit with 3 if an objective is missed.
   hearken load http://127.0.0.1:8080/ --find-knee --slo 'p99<5ms,errors<0.1%'
       Search for the highest rate that meets the objectives. Takes some minutes.
+  hearken load http://127.0.0.1:8080/ --sweep --html sweep.html
+      Plot reply rate, errors and latency at up to twice saturation. Takes some minutes.
   hearken load http://127.0.0.1:8080/ --lockstep 50 --requests 100000
       Send rounds of 50 requests, to count what a request costs the server.
   hearken load http://127.0.0.1:8080/ --rate 5000 --watch :8080
@@ -314,7 +316,7 @@ pub(crate) struct LoadArgs {
     pub(crate) options: SetOptions,
 }
 
-/// Objectives, and the search for the highest rate that meets them.
+/// Objectives, the search for the highest rate that meets them, and the sweep of the rate.
 #[derive(Args)]
 pub(crate) struct KneeArgs {
     /// Exit with 3 if objectives are missed, e.g. p99<5ms,errors<0.1%
@@ -329,10 +331,28 @@ pub(crate) struct KneeArgs {
     /// minutes.
     #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration",
         "requests", "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog", "junit",
-        "github_summary", "label", "quiet"], help_heading = "Results")]
+        "github_summary", "label", "quiet"], group = "search", help_heading = "Results")]
     pub(crate) find_knee: bool,
-    /// Duration of a trial
-    #[arg(long, value_name = "DURATION", default_value = "3s", requires = "find_knee", value_parser = positive_duration,
+    /// Find saturation, then measure the server at rates up to twice that
+    ///
+    /// Each of 16 rates is offered in several trials, in random order. Between trials, the server can
+    /// recover. The result contains reply rate, errors and latency by offered rate, with 95 % confidence
+    /// intervals. --html writes it with plots.
+    #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration", "trace", "access_log", "watch",
+        "lockstep", "announce", "slo", "interval", "csv", "hlog", "junit", "github_summary", "label", "quiet"], group = "search", hide_short_help = true, help_heading = "Results")]
+    pub(crate) sweep: bool,
+    /// Number of trials at each rate of --sweep
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "3",
+        requires = "sweep",
+        hide_short_help = true,
+        help_heading = "Results"
+    )]
+    pub(crate) repetitions: u32,
+    /// Duration of a trial of --find-knee or --sweep
+    #[arg(long, value_name = "DURATION", default_value = "3s", requires = "search", value_parser = positive_duration,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) trial: Duration,
     /// Highest rate to try
@@ -340,7 +360,7 @@ pub(crate) struct KneeArgs {
         long,
         value_name = "RATE",
         default_value = "1000000",
-        requires = "find_knee",
+        requires = "search",
         hide_short_help = true,
         help_heading = "Results"
     )]

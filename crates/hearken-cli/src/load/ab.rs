@@ -14,7 +14,7 @@ use super::output::add_origin;
 use super::results::{options, status};
 use super::saved::SavedRuns;
 use super::{Sink, config};
-use crate::load_knee::pause;
+use crate::load_trials::pause;
 use crate::time::print_duration;
 use crate::watched::Watched;
 use crate::{Failure, live, load_plan, signals};

@@ -48,6 +48,9 @@ pub(super) fn agent(
             "--find-knee supports a single process without start time only",
         ));
     }
+    if args.knee.sweep {
+        return Err(Failure::usage("--sweep supports a single process without start time only"));
+    }
     if args.lockstep.is_some() {
         return Err(Failure::usage("--lockstep supports a single process without start time only"));
     }

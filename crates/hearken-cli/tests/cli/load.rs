@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -306,6 +306,63 @@ fn find_knee_reports_the_highest_rate() {
         let output = run(&[&["load", &url], invalid].concat());
         assert_eq!(output.status.code(), Some(2), "{invalid:?}");
     }
+}
+
+#[test]
+fn sweep_measures_rates_up_to_the_maximum() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let page = dir.path().join("sweep.html");
+    let url = format!("{url}/1b");
+    let args = ["load", &url, "--sweep", "--trial", "200ms", "--repetitions", "1", "--max-rate"];
+    let more = ["200", "--arrivals", "constant", "--seed", "5", "--json", "-", "--html"];
+    let output = run(&[&args[..], &more, &[page.to_str().unwrap()]].concat());
+    let sweep: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{sweep}");
+    assert_eq!((&sweep["schema"], &sweep["seed"]), (&"hearken-sweep/1".into(), &5.into()));
+    let points = sweep["points"].as_array().unwrap();
+    assert!(!points.is_empty(), "{sweep}");
+    assert!(points.iter().all(|point| point["rate"].as_f64().unwrap() <= 200.0), "{sweep}");
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("sweep: ") && errors.contains("at least"), "{errors}");
+    assert_eq!(errors.lines().count(), sweep["trials"].as_array().unwrap().len() + 2, "{errors}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("Reply rate by offered rate"), "{page}");
+    for invalid in [&["--rate", "5"][..], &["--find-knee"], &["--slo", "p99<5ms"], &["--csv", "-"]]
+    {
+        let output = run(&[&["load", &url, "--sweep"], invalid].concat());
+        assert_eq!(output.status.code(), Some(2), "{invalid:?}");
+    }
+    assert_eq!(run(&["load", &url, "--repetitions", "5"]).status.code(), Some(2));
+    fails_with(&["load", &url, "--sweep", "--repetitions", "0"], "at least one trial");
+    fails_with(&["load", &url, "--sweep", "--html", "-"], "--html FILE");
+}
+
+#[test]
+fn sweep_of_a_dead_server_fails() {
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", dead.local_addr().unwrap());
+    drop(dead);
+    let output = run(&["load", &url, "--sweep", "--trial", "100ms"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("check that a server listens at the URL"));
+}
+
+#[test]
+fn an_interrupted_sweep_reports_partial_results() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let args = ["load", &url, "--sweep", "--trial", "300ms", "--json", "-"];
+    let mut sweep = hearken(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The third line is the first trial.
+    let lines = BufReader::new(sweep.stderr.as_mut().unwrap()).lines().take(3);
+    assert_eq!(lines.map(Result::unwrap).count(), 3);
+    kill_process(Pid::from_child(&sweep), Signal::INT).unwrap();
+    let output = sweep.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["complete"], false);
+    assert!(!result["trials"].as_array().unwrap().is_empty());
 }
 
 #[test]

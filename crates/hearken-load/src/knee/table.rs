@@ -80,7 +80,7 @@ impl fmt::Display for Trial {
 
 /// A rate, displayed with its significant digits.
 #[derive(Clone, Copy)]
-struct Rate(f64);
+pub(crate) struct Rate(pub(crate) f64);
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
-//! Evaluates objectives and searches for the knee of simulated servers, without network traffic.
+//! Evaluates objectives and searches for the knee of simulated servers and sweeps them, without network traffic.
 //!
-//! The module `knee` also compares the JSON fields with docs/knee-result.md.
+//! The modules `knee` and `sweep` also compare the JSON fields with docs/knee-result.md and
+//! docs/sweep-result.md.
 //! Run a case with
 //! `cargo test -p hearken-load --test search -- knee::finds_a_capacity_below_the_start_rate`.
 
@@ -9,6 +10,7 @@
 mod fixtures;
 mod knee;
 mod objectives;
+mod sweep;
 
 use proptest::prelude::ProptestConfig;
 
