@@ -271,6 +271,9 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
         idle_sends_request: args.idle_request,
         idle_think_time: args.idle_think,
         idle_rate: args.idle_rate,
+        websockets: args.websocket,
+        slow_readers: args.slow_readers,
+        slow_senders: args.slow_senders,
         source_addresses: args.sources,
         tls: TlsOptions {
             ca: args.tls.cacert,

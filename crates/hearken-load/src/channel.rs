@@ -37,7 +37,8 @@ impl Channel {
         self.0.is_some()
     }
 
-    /// Sends `bytes`, or buffers them until the handshake is complete.
+    /// Sends `bytes`, or buffers them until the handshake is complete. Returns false if the transport
+    /// has not taken all of its bytes, in which case a completion of the send follows.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -45,14 +46,12 @@ impl Channel {
         token: Token,
         bytes: &[u8],
         scratch: &mut Scratch,
-    ) {
+    ) -> bool {
         match &mut self.0 {
-            None => {
-                io.send_now(token, bytes);
-            }
+            None => io.send_now(token, bytes),
             Some(session) => {
                 session.send(bytes);
-                flush(io, token, session, scratch);
+                flush(io, token, session, scratch)
             }
         }
     }
@@ -114,10 +113,9 @@ impl Channel {
     }
 }
 
-fn flush(io: &mut impl Io, token: Token, session: &mut Session, scratch: &mut Scratch) {
+/// Sends the pending output. Returns false if the transport has not taken all of its bytes.
+fn flush(io: &mut impl Io, token: Token, session: &mut Session, scratch: &mut Scratch) -> bool {
     scratch.cipher.clear();
     session.write_outgoing(&mut scratch.cipher);
-    if !scratch.cipher.is_empty() {
-        io.send_now(token, &scratch.cipher);
-    }
+    scratch.cipher.is_empty() || io.send_now(token, &scratch.cipher)
 }

@@ -15,9 +15,11 @@ use crate::rank::Rank;
 use crate::report::{Model, QueueOrder};
 use crate::server_address::HostAddress;
 use crate::shard::Shard;
+use crate::slow_clients::SlowOptions;
 use crate::summary::Grouped;
 use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
+use crate::websocket::WebSocketOptions;
 use crate::workload::{Count, Distribution, RequestTemplate, Source};
 
 /// Default duration of a run, see [`Config::duration`].
@@ -90,6 +92,12 @@ pub struct Config {
     pub idle_think_time: Option<Distribution>,
     /// Maximum rate at which idle connections are opened, per second.
     pub idle_rate: Option<f64>,
+    /// WebSocket connections at the side of the load. Lost ones are opened again.
+    pub websockets: Option<WebSocketOptions>,
+    /// Additional clients that read their replies slowly.
+    pub slow_readers: Option<SlowOptions>,
+    /// Additional clients that send their requests slowly.
+    pub slow_senders: Option<SlowOptions>,
     /// Local addresses to connect from, in turn. If empty, the kernel chooses the address, and
     /// connections to 127.0.0.0/8 use further loopback addresses when ports run out.
     pub source_addresses: Vec<IpAddr>,
@@ -139,6 +147,9 @@ impl Default for Config {
             idle_sends_request: false,
             idle_think_time: None,
             idle_rate: None,
+            websockets: None,
+            slow_readers: None,
+            slow_senders: None,
             source_addresses: Vec::new(),
             tls: TlsOptions::default(),
             threads: NonZeroUsize::MIN,
@@ -165,10 +176,13 @@ impl Config {
         let refuse = |why| Err(LoadError::Config(why));
         let closed = self.model == Some(Model::Closed);
         let trace = self.has_times();
-        if self.rate.is_zero() && self.idle_connections == 0 && !closed && !trace {
+        if self.rate.is_zero() && self.side_connections() == 0 && !closed && !trace {
             return refuse(
                 "the rate is 0 and there are no idle connections; set a rate or a number of idle connections",
             );
+        }
+        if [self.slow_readers, self.slow_senders].iter().flatten().any(|slow| !slow.is_valid()) {
+            return refuse("the rate of slow clients must be 0.01 to 1e9 bytes per second");
         }
         if self.arrivals == Arrivals::Trace && !trace {
             return refuse(
@@ -227,7 +241,8 @@ impl Config {
         let limits = [
             ("threads", self.threads.get(), MAX_THREADS),
             ("connections", connections, MAX_CONNECTIONS),
-            ("idle connections", self.idle_here(), MAX_CONNECTIONS),
+            ("idle connections", self.share_here(self.idle_connections), MAX_CONNECTIONS),
+            ("connections at the side", self.side_connections_here(), MAX_CONNECTIONS),
             ("pipelined requests", self.pipeline.get(), MAX_PIPELINE),
         ];
         match limits.into_iter().find(|(_, number, max)| number > max) {
@@ -279,9 +294,27 @@ impl Config {
         Shard { index: first + thread as u64, count: of }
     }
 
-    /// Returns the number of idle connections of this process.
-    pub(crate) fn idle_here(&self) -> usize {
-        self.rank.share(self.idle_connections as u64) as usize
+    /// Returns the numbers of connections at the side of the load, by kind.
+    fn side_counts(&self) -> [usize; 4] {
+        let slow = |options: Option<SlowOptions>| options.map_or(0, |slow| slow.connections);
+        let websockets = self.websockets.as_ref().map_or(0, |options| options.connections);
+        [self.idle_connections, websockets, slow(self.slow_readers), slow(self.slow_senders)]
+    }
+
+    /// Returns the number of connections at the side of the load.
+    pub(crate) fn side_connections(&self) -> usize {
+        self.side_counts().into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// Returns the number of connections at the side of the load of this process.
+    pub(crate) fn side_connections_here(&self) -> usize {
+        let here = self.side_counts().map(|count| self.share_here(count));
+        here.into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// Returns the share of this process of a number of connections.
+    pub(crate) fn share_here(&self, count: usize) -> usize {
+        self.rank.share(count as u64) as usize
     }
 
     /// Returns the maximum number of connections of all processes, if the settings limit it.

@@ -61,9 +61,11 @@ mod idle_errors;
 pub mod knee;
 pub mod lockstep;
 pub mod merge;
+mod population;
 mod profile;
 mod queue;
 mod rank;
+mod reasons;
 mod recorder;
 mod reply;
 mod reply_rate;
@@ -72,7 +74,11 @@ mod run;
 mod server;
 mod server_address;
 mod shard;
+mod side_connections;
+mod side_settings;
+mod side_summary;
 mod slo;
+mod slow_clients;
 mod source_addresses;
 mod statistics;
 mod step_table;
@@ -88,6 +94,7 @@ mod url;
 mod validate;
 mod wall_clock;
 mod warning;
+mod websocket;
 mod worker;
 mod workload;
 
@@ -102,6 +109,7 @@ pub use histogram::Histogram;
 pub use merge::{MergeError, merge};
 pub use profile::{Profile, ProfileError};
 pub use rank::{Rank, RankError};
+pub use reasons::Reasons;
 pub use recorder::Snapshot;
 pub use report::{
     Bytes, ConnectionLimit, Handshakes, Histograms, Idle, Interval, Missed, Model, Part, Quantiles,
@@ -111,6 +119,7 @@ pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUsage};
 pub use server_address::HostAddress;
 pub use slo::{Measured, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives};
+pub use slow_clients::{SlowClients, SlowGroup, SlowOptions};
 pub use step_table::LoadStep;
 pub use stop::StopSignal;
 pub use summary::Grouped;
@@ -118,6 +127,7 @@ pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;
 pub use validate::InvalidReport;
 pub use wall_clock::ClockState;
+pub use websocket::{WebSocketMode, WebSocketOptions, WebSockets};
 pub use workload::{Count, Distribution, Expect, RequestTemplate, Source, fileset as specweb};
 
 /// Runs the example of the README.

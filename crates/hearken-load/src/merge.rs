@@ -11,6 +11,8 @@ use crate::report::{
     Status, Timeouts,
 };
 use crate::slo::ObjectiveResult;
+use crate::slow_clients::SlowClients;
+use crate::websocket::WebSockets;
 
 mod error;
 mod grid;
@@ -77,6 +79,9 @@ pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeEr
 /// Returns an error if `part` belongs to another load than the first part.
 fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), MergeError> {
     let closed = |report: &Report| report.rate.is_empty().then_some("closed loop");
+    let mode = |report: &Report| {
+        report.websocket.as_ref().map_or("none".to_owned(), |of| of.mode.to_string())
+    };
     for (field, expected, found) in [
         ("url", first.url.clone(), part.url.clone()),
         ("workload", first.workload.clone(), part.workload.clone()),
@@ -87,6 +92,7 @@ fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), Me
             or_none(&first.requests_per_connection),
             or_none(&part.requests_per_connection),
         ),
+        ("websocket.mode", mode(first), mode(part)),
         (
             "rate",
             closed(first).unwrap_or("open loop").into(),
@@ -107,11 +113,14 @@ fn or_none(text: &Option<String>) -> String {
 /// Returns an error if a histogram does not match its quantiles, because quantiles cannot be added.
 fn check_histograms(index: usize, part: &Report) -> Result<(), MergeError> {
     let Histograms { latency, service, connect, lateness } = &part.histograms;
+    let websockets =
+        part.websocket.as_ref().map_or((0, 0), |of| (of.latency.len(), of.latency_ns.count));
     for (field, found, expected) in [
         ("latency", latency.len(), part.latency_ns.count),
         ("service", service.len(), part.service_ns.count),
         ("connect", connect.len(), part.connect_ns.count),
         ("lateness", lateness.len(), part.lateness_ns.count),
+        ("websocket.latency", websockets.0, websockets.1),
     ] {
         if found != expected {
             return Err(MergeError::HistogramMismatch { index, field, found, expected });
@@ -202,6 +211,8 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         bytes: total!(parts, bytes, Bytes { received, sent }),
         intervals: Vec::new(),
         histograms,
+        websocket: sections(parts, |part| part.websocket.as_ref(), WebSockets::add),
+        slow_clients: sections(parts, |part| part.slow_clients.as_ref(), SlowClients::add),
         objectives: Vec::new(),
         server: server(parts, started_unix_ns),
         labels: first.labels.clone(),
@@ -217,6 +228,18 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
 fn first_errors(parts: &[&Report]) -> BTreeMap<String, String> {
     let all = parts.iter().rev().flat_map(|part| part.first_errors.clone());
     all.collect()
+}
+
+/// Adds a section that parts may lack.
+fn sections<'a, T: Default + 'a>(
+    parts: &[&'a Report],
+    section: fn(&'a Report) -> Option<&'a T>,
+    add: fn(&mut T, &T),
+) -> Option<T> {
+    parts.iter().filter_map(|part| section(part)).fold(None, |mut sum, part| {
+        add(sum.get_or_insert_default(), part);
+        sum
+    })
 }
 
 fn add(parts: &[&Report], count: impl Fn(&Report) -> u64) -> u64 {

@@ -6,7 +6,8 @@ use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseBody, Response
 use crate::cookies::CookieJar;
 
 /// Limits of the parser. They are generous, because servers are measured and not validated.
-const LIMITS: Limits = Limits { max_head_bytes: 64 * 1024, max_fields: 1000, max_target_bytes: 0 };
+pub(crate) const LIMITS: Limits =
+    Limits { max_head_bytes: 64 * 1024, max_fields: 1000, max_target_bytes: 0 };
 
 /// A reply that is being received.
 #[derive(Debug, Default)]

@@ -10,6 +10,8 @@ use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::server::Server;
 use crate::slo::ObjectiveResult;
+use crate::slow_clients::SlowClients;
+use crate::websocket::WebSockets;
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-load/4";
@@ -98,6 +100,12 @@ pub struct Report {
     pub intervals: Vec<Interval>,
     /// Full histograms.
     pub histograms: Histograms,
+    /// Results of the WebSocket connections, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<WebSockets>,
+    /// Results of the slow clients, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_clients: Option<SlowClients>,
     /// Resource usage of the server, if it was monitored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Server>,

@@ -18,6 +18,7 @@ use crate::idle_errors::IdleErrors;
 use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
 use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
 use crate::server_address;
+use crate::side_connections::{SidePlan, SideResults};
 use crate::statistics::Counts;
 use crate::stop::StopSignal;
 use crate::target::Target;
@@ -74,7 +75,8 @@ pub fn run(
     let url = url(config)?;
     let target = Target::new(config, &url)?;
     let workload = Arc::new(workload(config, &url)?);
-    let idle = Workload::for_url(&url, &config.template)?;
+    let idle = Arc::new(Workload::for_url(&url, &config.template)?);
+    let side = SidePlan::new(config, &url, &idle)?;
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     let plan = Plan::new(config, descriptors, target.ports())?;
     let model = config.model();
@@ -93,7 +95,8 @@ pub fn run(
         config: config.clone(),
         target,
         workload,
-        idle: Arc::new(idle),
+        idle,
+        side,
         model,
         seed,
         shared: common.clone(),
@@ -143,7 +146,8 @@ pub fn check(config: &Config) -> Result<(), LoadError> {
     config.check()?;
     let url = url(config)?;
     workload(config, &url)?;
-    Workload::for_url(&url, &config.template).map(drop)
+    let idle = Arc::new(Workload::for_url(&url, &config.template)?);
+    SidePlan::new(config, &url, &idle).map(drop)
 }
 
 fn url(config: &Config) -> Result<Url, LoadError> {
@@ -308,7 +312,7 @@ fn build_report(
     let Coordinator { recorder, missing_idle: missing, started_unix_ns, start_delay: late, .. } =
         coordinator;
     let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
-    let mut histograms = Histograms::default();
+    let (mut histograms, mut side) = (Histograms::default(), SideResults::default());
     let (mut idle_errors, mut first_errors) = (IdleErrors::default(), BTreeMap::new());
     let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
     let (mut answerable, mut peak_connections, mut utilisation) = (0, 0, 0.0f64);
@@ -317,6 +321,7 @@ fn build_report(
         counts.handshakes.add(&thread.idle.handshakes);
         idle.add(&thread.idle.counts);
         bytes.add(&thread.idle.bytes);
+        side.add(&thread.side);
         histograms.service.add(&thread.stats.service);
         histograms.connect.add(&thread.stats.connect);
         histograms.lateness.add(&thread.stats.lateness);
@@ -334,6 +339,8 @@ fn build_report(
     if let Some(reason) = idle_errors.most_common() {
         first_errors.insert("idle".to_owned(), reason.to_owned());
     }
+    counts.handshakes.add(&side.handshakes);
+    bytes.add(&side.bytes);
     histograms.latency = Histogram::clone(&recorder.latency);
     idle.descriptor_tables = plan.idle_threads as u64;
     let duration_s = elapsed.as_secs_f64();
@@ -389,6 +396,8 @@ fn build_report(
         bytes,
         intervals: recorder.intervals,
         histograms,
+        websocket: side.websockets,
+        slow_clients: side.slow_clients,
         part: part(config, late),
         ..Report::default()
     };
@@ -403,7 +412,7 @@ fn build_report(
     }
     if let Some(refused) = &plan.refused {
         let one = NonZeroUsize::MIN == config.threads;
-        if !one || config.idle_connections as u64 > descriptors {
+        if !one || config.side_connections() as u64 > descriptors {
             report
                 .warnings
                 .push(format!("all connections use a single descriptor table: {refused}"));

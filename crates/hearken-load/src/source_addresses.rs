@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use hearken::Token;
-use hearken::io::{Address, Io};
+use hearken::io::{Address, ConnectOptions, Io};
 
 use crate::failure::Failure;
 use crate::shard::Shard;
@@ -82,8 +82,14 @@ impl SourceAddresses {
     }
 
     /// Starts to connect to `target`. Tries other source addresses if no port is available.
-    pub(crate) fn connect(&mut self, io: &mut impl Io, target: &Address) -> io::Result<Token> {
-        let mut result = io.connect(target, self.next());
+    pub(crate) fn connect(
+        &mut self,
+        io: &mut impl Io,
+        target: &Address,
+        mut options: ConnectOptions,
+    ) -> io::Result<Token> {
+        options.source = self.next();
+        let mut result = io.connect_with(target, &options);
         // Limit the attempts: the kernel takes long to find that no port is available.
         for _ in 0..MAX_RETRIES.min(self.all.len() - 1) {
             match &result {
@@ -91,7 +97,8 @@ impl SourceAddresses {
                 _ => break,
             }
             self.advance();
-            result = io.connect(target, self.next());
+            options.source = self.next();
+            result = io.connect_with(target, &options);
         }
         result
     }

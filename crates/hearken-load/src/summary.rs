@@ -18,7 +18,11 @@ impl fmt::Display for Report {
         if has_requests {
             self.write_load(f)?;
         } else {
-            let load = format!("idle connections only, for {:.1} s", self.duration_s);
+            let kind = match (&self.websocket, &self.slow_clients) {
+                (None, None) => "idle connections only",
+                _ => "no requests at a rate",
+            };
+            let load = format!("{kind}, for {:.1} s", self.duration_s);
             write_line(f, "load", &load)?;
         }
         let labels = self.labels.iter().map(|(key, value)| format!("{key}={value}"));
@@ -33,6 +37,7 @@ impl fmt::Display for Report {
             self.write_times(f)?;
         }
         self.write_idle(f)?;
+        self.write_side(f)?;
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(HumanBytes);
         write_line(f, "bytes", &format!("{received} received, {sent} sent"))?;
         if let Some(server) = &self.server {

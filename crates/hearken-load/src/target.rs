@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use hearken::Token;
-use hearken::io::{Address, Io};
+use hearken::io::{Address, ConnectOptions, Io};
 
 use crate::channel::Channel;
 use crate::config::{Config, LoadError};
@@ -25,6 +25,7 @@ pub(crate) struct Target {
     /// connection could connect to itself.
     may_self_connect: bool,
     pub(crate) timeout: Duration,
+    options: ConnectOptions,
 }
 
 impl Target {
@@ -49,6 +50,7 @@ impl Target {
                 if addr.ip().is_loopback() && is_ephemeral(addr.port())),
             address,
             timeout: config.timeout,
+            options: ConnectOptions::default(),
         })
     }
 
@@ -65,6 +67,12 @@ impl Target {
         }
     }
 
+    /// Returns the target for connections with a receive buffer of this size in bytes.
+    pub(crate) fn with_receive_buffer(mut self, size: u32) -> Target {
+        self.options.receive_buffer = Some(size);
+        self
+    }
+
     /// Returns the server address.
     pub(crate) fn address(&self) -> &Address {
         &self.address
@@ -73,7 +81,8 @@ impl Target {
     /// Starts to connect. Returns the token and the byte stream of the connection.
     pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
         let session = self.tls.as_ref().map(Tls::connect).transpose().map_err(io::Error::other)?;
-        Ok((self.source_addresses.connect(io, &self.address)?, Channel::new(session)))
+        let stream = self.source_addresses.connect(io, &self.address, self.options)?;
+        Ok((stream, Channel::new(session)))
     }
 
     /// Returns whether a connection has connected to itself. If no server listens on an ephemeral

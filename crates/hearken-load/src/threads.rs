@@ -23,6 +23,7 @@ use crate::profile::Profile;
 use crate::recorder::WorkerUpdate;
 use crate::report::{ConnectionLimit, Model};
 use crate::shard::Shard;
+use crate::side_connections::{SideConnections, SidePlan};
 use crate::target::Target;
 use crate::worker::{NEVER, SharedState, Worker, WorkerResult};
 use crate::workload::Workload;
@@ -69,7 +70,7 @@ impl Plan {
         let wanted = if spec.needs_privileges() { Table::Shared } else { Table::Own };
         let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
         let table = if refused.is_some() { Table::Shared } else { wanted };
-        let idle = config.idle_here();
+        let idle = config.side_connections_here();
         let tables = if table == Table::Own { active_threads } else { 1 };
         let total = room.saturating_mul(tables);
         let wanted = config.connections_here();
@@ -107,7 +108,7 @@ impl Plan {
         connections.max(1)
     }
 
-    /// Returns the index of the first thread that holds idle connections, and their number.
+    /// Returns the index of the first thread that holds idle connections, and the number of threads.
     fn idle_thread_range(&self) -> (usize, usize) {
         if self.idle_threads > 0 {
             (self.active_threads, self.idle_threads)
@@ -116,15 +117,18 @@ impl Plan {
         }
     }
 
+    /// Returns the shard of a thread in the connections at the side of the load of this process, if the
+    /// thread holds any.
+    pub(crate) fn side_shard(&self, index: usize) -> Option<Shard> {
+        let (first, count) = self.idle_thread_range();
+        let index = index.checked_sub(first).filter(|&index| index < count)?;
+        Some(Shard { index: index as u64, count: count as u64 })
+    }
+
     /// Returns the number of idle connections of a thread.
     pub(crate) fn idle(&self, config: &Config, index: usize) -> usize {
-        let (first, of) = self.idle_thread_range();
-        match index.checked_sub(first) {
-            Some(index) if index < of => {
-                Shard { index: index as u64, count: of as u64 }.share_of(config.idle_here())
-            }
-            _ => 0,
-        }
+        let count = config.share_here(config.idle_connections);
+        self.side_shard(index).map_or(0, |shard| shard.share_of(count))
     }
 }
 
@@ -136,6 +140,7 @@ pub(crate) struct Load {
     pub(crate) workload: Arc<Workload>,
     /// Workload of the idle connections.
     pub(crate) idle: Arc<Workload>,
+    pub(crate) side: SidePlan,
     pub(crate) model: Model,
     pub(crate) seed: u64,
     pub(crate) shared: Arc<SharedState>,
@@ -158,12 +163,14 @@ pub(crate) fn start(
     let idle = plan.idle(&load.config, index);
     let holding =
         (plan.idle_thread_range().1 as u64).saturating_mul(load.config.rank.size().into());
+    let side = plan.side_shard(index);
     let start = ThreadStart {
         load: load.clone(),
         index,
         makes_requests,
         limit,
         idle,
+        side,
         holding,
         tell,
         spares,
@@ -187,6 +194,7 @@ struct ThreadStart {
     /// Maximum number of connections that carry requests.
     limit: usize,
     idle: usize,
+    side: Option<Shard>,
     /// Number of threads that hold idle connections, in all processes of the load.
     holding: u64,
     tell: Sender<(usize, WorkerUpdate)>,
@@ -214,9 +222,11 @@ impl Visitor for ThreadStart {
     type Output = Result<WorkerResult, LoadError>;
 
     fn visit<I: Relay>(self, events: &'static str, io: I) -> Self::Output {
-        let ThreadStart { load, index, makes_requests, limit, idle, holding, tell, spares } = self;
+        let ThreadStart { load, index, makes_requests, limit, idle, side, holding, tell, spares } =
+            self;
         let Load { config, target, workload, model, seed, shared: common, .. } = &*load;
         let share = config.share(index);
+        let side_share = |count| side.map_or(0, |side| side.share_of(config.share_here(count)));
         let target = target.for_thread(share);
         let none = Profile::constant(0.0);
         let schedule = match workload.timestamps() {
@@ -229,6 +239,8 @@ impl Visitor for ThreadStart {
         let schedule = schedule.limited_to(config.requests);
         let idlers =
             IdleConnections::new(config, target.clone(), &load.idle, idle, holding, share, *seed);
+        let is_first = side.is_some_and(|side| side.index == 0);
+        let side = SideConnections::new(&load.side, &target, side_share, is_first, share, *seed);
         let active = ActiveConnections::new(
             config,
             *model,
@@ -244,6 +256,7 @@ impl Visitor for ThreadStart {
             index,
             active,
             idle: idlers,
+            side,
             schedule,
             shared: common.clone(),
             updates: tell,

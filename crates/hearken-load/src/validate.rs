@@ -3,7 +3,9 @@
 use thiserror::Error;
 
 use crate::histogram::Histogram;
+use crate::reasons::Reasons;
 use crate::report::{Interval, Report, SCHEMA};
+use crate::slow_clients::SlowClients;
 
 /// Maximum count: integers up to 2^53 are exact in every JSON reader.
 const MAX_COUNT: u64 = 1 << 53;
@@ -68,6 +70,14 @@ impl Report {
                 (key, value)
             })
             .collect();
+        if let Some(of) = &mut self.websocket {
+            sanitise_reasons(&mut of.handshake_failures);
+            sanitise_reasons(&mut of.loss_reasons);
+        }
+        if let Some(SlowClients { readers, senders }) = &mut self.slow_clients {
+            let groups = readers.iter_mut().chain(senders);
+            groups.for_each(|group| sanitise_reasons(&mut group.failures));
+        }
         if let Some(server) = &mut self.server {
             sanitise(&mut server.target);
             server.unavailable.iter_mut().for_each(sanitise);
@@ -101,6 +111,17 @@ impl Report {
             ("tls", &[tls.full, tls.resumed, tls.failed]),
             ("bytes", &[bytes.received, bytes.sent]),
         ];
+        if let Some(of) = &self.websocket {
+            let reasons = of.handshake_failures.iter().chain(of.loss_reasons.iter());
+            let counts = of.counts().into_iter().chain(reasons.map(|(_, count)| count));
+            counts.into_iter().try_for_each(|value| validate_count("websocket", value))?;
+        }
+        for (_, group) in self.slow_clients.iter().flat_map(SlowClients::groups) {
+            validate_value("slow_clients.rate", group.rate, 1e12)?;
+            let counts = group.counts().into_iter();
+            let counts = counts.chain(group.failures.iter().map(|(_, count)| count));
+            counts.into_iter().try_for_each(|value| validate_count("slow_clients", value))?;
+        }
         for (name, counts) in named {
             counts.iter().try_for_each(|&value| validate_count(name, value))?;
         }
@@ -143,6 +164,10 @@ fn sanitise(text: &mut String) {
     if text.contains(char::is_control) {
         *text = text.replace(char::is_control, "?");
     }
+}
+
+fn sanitise_reasons(reasons: &mut Reasons) {
+    reasons.rename(|reason| reason.replace(char::is_control, "?"));
 }
 
 fn validate_count(name: &'static str, value: u64) -> Result<(), InvalidReport> {

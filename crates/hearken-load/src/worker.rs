@@ -15,6 +15,7 @@ use crate::config::LoadError;
 use crate::histogram::Histogram;
 use crate::idle_connections::IdleConnections;
 use crate::recorder::{Slice, WorkerUpdate};
+use crate::side_connections::{SideConnections, SideResults};
 use crate::statistics::Statistics;
 use crate::stop::StopSignal;
 
@@ -28,6 +29,8 @@ const MAX_DELAY: Duration = Duration::from_millis(250);
 
 /// Number of completions after which the loop checks whether the load was stopped.
 const COMPLETIONS_PER_CHECK: u32 = 256;
+/// Time limit of the close handshakes at the end of the load.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// State shared by the threads of a load.
 #[derive(Debug)]
@@ -64,6 +67,7 @@ pub(crate) struct Worker<I> {
     pub(crate) index: usize,
     pub(crate) active: ActiveConnections,
     pub(crate) idle: IdleConnections,
+    pub(crate) side: SideConnections,
     pub(crate) schedule: Schedule,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) updates: Sender<(usize, WorkerUpdate)>,
@@ -93,6 +97,7 @@ pub(crate) struct WorkerResult {
     pub(crate) mechanism: &'static str,
     pub(crate) stats: Statistics,
     pub(crate) idle: IdleConnections,
+    pub(crate) side: SideResults,
     /// Whether the run ended by itself.
     pub(crate) complete: bool,
     /// Time during which requests were scheduled.
@@ -110,12 +115,15 @@ impl<I: Io> Worker<I> {
             Some(start) => self.run_load(start)?,
             None => (false, Duration::ZERO),
         };
+        let side = self.side.results();
+        self.close_side()?;
         self.idle.bytes.add(&self.active.stats.counts.bytes);
         Ok(WorkerResult {
             mechanism,
             peak_connections: self.active.peak_count(),
             stats: self.active.stats,
             idle: self.idle,
+            side,
             complete,
             elapsed,
             cpu_utilisation: self.cpu_utilisation,
@@ -177,12 +185,14 @@ impl<I: Io> Worker<I> {
     fn prepare(&mut self) -> Result<Option<Time>, LoadError> {
         let timeout = self.shared.prepare_timeout;
         let (mut best, mut since) = (0, Time::now());
-        while !(self.active.is_prepared() && self.idle.is_prepared()) {
+        while !(self.active.is_prepared() && self.idle.is_prepared() && self.side.is_prepared()) {
             if !self.turn(Some(since + timeout))? {
                 return Ok(None);
             }
             let now = self.io.now();
-            let so_far = self.active.stats.counts.connections_opened + self.idle.counts.open;
+            let so_far = self.active.stats.counts.connections_opened
+                + self.idle.counts.open
+                + self.side.established();
             if so_far > best {
                 (best, since) = (so_far, now);
             } else if now.duration_since(since) >= timeout {
@@ -202,6 +212,15 @@ impl<I: Io> Worker<I> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Performs the close handshakes of the connections at the side of the load. Does not wait for the
+    /// server if the load was stopped.
+    fn close_side(&mut self) -> Result<(), LoadError> {
+        self.side.close(&mut self.io);
+        let until = Time::now() + CLOSE_TIMEOUT;
+        while !self.side.is_closed() && self.io.now() < until && self.turn(Some(until))? {}
+        Ok(())
     }
 
     /// Calculates the next arrival. There is none after the end of the run.
@@ -237,14 +256,17 @@ impl<I: Io> Worker<I> {
     /// Waits for events or the next deadline, at most until `until`, and handles them. Returns
     /// false if the load was stopped.
     fn turn(&mut self, until: Option<Time>) -> Result<bool, LoadError> {
-        // Not `||`: both must make progress.
-        let more = self.active.open_some(&mut self.io) | self.idle.open_some(&mut self.io);
+        // Not `||`: all must make progress.
+        let more = self.active.open_some(&mut self.io)
+            | self.idle.open_some(&mut self.io)
+            | self.side.open_some(&mut self.io);
         let at_once = more.then(|| self.io.now());
         let due = [
             until,
             self.next_arrival,
             self.active.next_deadline(),
             self.idle.next_deadline(),
+            self.side.next_deadline(),
             at_once,
         ];
         let until = due.into_iter().flatten().fold(self.interval_end, Time::min);
@@ -282,6 +304,8 @@ impl<I: Io> Worker<I> {
                 self.active.on_completion(&mut self.io, completion);
             } else if self.idle.owns(completion.token) {
                 self.idle.on_completion(&mut self.io, completion);
+            } else {
+                self.side.on_completion(&mut self.io, completion);
             }
         }
         self.active.expire(&mut self.io, now);

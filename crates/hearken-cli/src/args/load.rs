@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hearken_load::{Count, Distribution, Expect, HostAddress, Objectives, Profile};
+use hearken_load::{
+    Count, Distribution, Expect, HostAddress, Objectives, Profile, SlowOptions, WebSocketOptions,
+};
 
 use crate::load::output::OutputArgs;
 use crate::load_agents::ManyArgs;
@@ -176,6 +178,24 @@ pub(crate) struct LoadArgs {
     /// Maximum rate of opening idle connections, per second [default: none]
     #[arg(long, value_name = "RATE", hide_short_help = true, help_heading = "Connections")]
     pub(crate) idle_rate: Option<f64>,
+    /// WebSocket connections to hold on the side
+    ///
+    /// N connections, followed by settings: mode=idle (default), echo or broadcast; every=DURATION between
+    /// messages, or between pings of idle connections [default: 1s; no pings]; size=BYTES of a message
+    /// [default: 64]; type=text or binary; path=PATH, instead of that of the URL.
+    #[arg(
+        long,
+        value_name = "N[,KEY=VALUE...]",
+        hide_short_help = true,
+        help_heading = "Connections"
+    )]
+    pub(crate) websocket: Option<WebSocketOptions>,
+    /// Connections on the side that read their replies at a number of bytes per second
+    #[arg(long, value_name = "N,rate=BYTES", hide_short_help = true, help_heading = "Connections")]
+    pub(crate) slow_readers: Option<SlowOptions>,
+    /// Connections on the side that send their requests at a number of bytes per second
+    #[arg(long, value_name = "N,rate=BYTES", hide_short_help = true, help_heading = "Connections")]
+    pub(crate) slow_senders: Option<SlowOptions>,
     /// Request method
     #[arg(
         short = 'X',
@@ -240,7 +260,8 @@ pub(crate) struct LoadArgs {
     /// Send rounds instead of a rate: a request on each of N connections, then all replies
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
-        "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "cookies", "SourceArgs",
+        "idle_think", "idle_rate", "websocket", "slow_readers", "slow_senders",
+        "connect_timeout", "first_byte_timeout", "expect", "cookies", "SourceArgs",
         "TlsArgs", "sources", "unix_socket", "threads", "interval", "seed", "events", "experiment", "announce",
         "OutputArgs", "label", "quiet"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,

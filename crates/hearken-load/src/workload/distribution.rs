@@ -150,7 +150,7 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 /// Parses a number of seconds, or a number with a unit.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(at);
     let &(_, unit) = UNITS

@@ -35,6 +35,7 @@ pub use checks::Expect;
 pub(crate) use checks::ReplyCheck;
 pub(crate) use cursor::{Cursor, SessionState};
 pub use distribution::Distribution;
+pub(crate) use distribution::parse_duration;
 pub(crate) use message::Message;
 pub use request_count::Count;
 pub(crate) use wsesslog::Burst;

@@ -63,6 +63,17 @@ impl Default for ListenOptions {
     }
 }
 
+/// Options of a connection to open.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ConnectOptions {
+    /// Local address to connect from. The kernel chooses one by default.
+    pub source: Option<SocketAddr>,
+    /// Size of the receive buffer in bytes (`SO_RCVBUF`), which the kernel doubles. It limits the
+    /// window that the peer sees from the start. By default, the kernel adapts the size.
+    pub receive_buffer: Option<u32>,
+}
+
 /// Bytes to send: a head and a body.
 pub struct Outgoing {
     /// The bytes sent first.
@@ -247,7 +258,15 @@ pub trait Io {
     /// without the path (`NotFound`), or if the backlog is full (`WouldBlock`). No event reports
     /// that a full backlog has space again, so the caller decides when to retry. `InvalidInput` for
     /// a path as in [`listen`](Io::listen), or a `source` with a Unix socket.
-    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token>;
+    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
+        self.connect_with(address, &ConnectOptions { source, ..ConnectOptions::default() })
+    }
+
+    /// Starts to connect like [`connect`](Io::connect), with options.
+    ///
+    /// # Errors
+    /// As [`connect`](Io::connect).
+    fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token>;
 
     /// Starts accepting or receiving. Does nothing if receiving has ended or failed.
     fn start(&mut self, token: Token);

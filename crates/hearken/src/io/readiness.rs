@@ -19,7 +19,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -28,8 +27,10 @@ use rustix::net::{self, SendFlags};
 use super::large_transfers::{LARGE_TRANSFER, LargeTransfers, Queue};
 use super::relay::Relays;
 use super::shared::{self, Backend};
-use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use super::{CloseMode, SendOutcome, sockets};
+use super::{
+    Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing, Pool,
+};
+use super::{CloseMode, Relay, SendOutcome, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::timer::{Time, Wheel};
@@ -188,8 +189,8 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.wheel.reserve(connections);
     }
 
-    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
-        let fd = sockets::connect(address, source)?;
+    fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
+        let fd = sockets::connect(address, options)?;
         if address.is_inet() {
             let token = self.register(fd, State::CONNECTING | self.initial_state);
             self.declare_later(token);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags};
 use rustix::net::{SocketType, sockopt};
 
-use super::{Address, ListenOptions};
+use super::{Address, ConnectOptions, ListenOptions};
 use crate::sys;
 
 /// Creates a stream socket of the family of `addr`.
@@ -55,11 +55,11 @@ fn bound(addr: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Creates a socket that connects to `address`, from `source` if given. An IP socket is still
-/// connecting when this returns; a Unix socket is connected.
-pub(super) fn connect(address: &Address, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
-    match (address, source) {
-        (Address::Inet(addr), source) => connecting(*addr, source),
+/// Creates a socket that connects to `address`. An IP socket is still connecting when this returns;
+/// a Unix socket is connected.
+pub(super) fn connect(address: &Address, options: &ConnectOptions) -> io::Result<OwnedFd> {
+    match (address, options.source) {
+        (Address::Inet(addr), _) => connecting(*addr, options),
         (Address::Unix(path), None) => connected(path),
         (Address::Unix(_), Some(_)) => {
             Err(invalid("a Unix socket does not connect from a source address"))
@@ -67,10 +67,13 @@ pub(super) fn connect(address: &Address, source: Option<SocketAddr>) -> io::Resu
     }
 }
 
-fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+fn connecting(addr: SocketAddr, options: &ConnectOptions) -> io::Result<OwnedFd> {
     let fd = stream(addr)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
-    if let Some(source) = source {
+    if let Some(size) = options.receive_buffer {
+        sockopt::set_socket_recv_buffer_size(&fd, size as usize)?;
+    }
+    if let Some(source) = options.source {
         if source.port() == 0 {
             // If refused, each port of the source allows only one connection.
             let _ = sys::bind_without_port(&fd);

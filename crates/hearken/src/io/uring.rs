@@ -41,7 +41,6 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use std::{fmt, io};
@@ -54,8 +53,10 @@ use super::named::named;
 use super::readiness::Policy;
 use super::relay::Relays;
 use super::shared::{self, Backend};
-use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use super::{CloseMode, SendOutcome, sockets};
+use super::{
+    Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing, Pool,
+};
+use super::{CloseMode, Relay, SendOutcome, sockets};
 use crate::event::Token;
 use crate::mechanism::{Counters, OptionSpec, Options, Unavailable, Values};
 use crate::ring::{CompletionMode, Cqe, Ring, Sqe, op};
@@ -384,8 +385,8 @@ impl Io for UringIo {
         self.wheel.reserve(connections);
     }
 
-    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::connect(address, source))?; // (h)
+    fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::connect(address, options))?; // (h)
         if !address.is_inet() {
             let token = self.sockets.insert(fd, State::empty());
             self.done.push_back(Completion { token, kind: CompletionKind::Connected(Ok(())) });
