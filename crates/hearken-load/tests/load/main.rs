@@ -22,10 +22,12 @@ mod overload;
 mod progress;
 mod ranks;
 mod server;
+mod slow_clients;
 mod stall;
 mod timeouts;
 mod tls;
 mod unix_socket;
+mod websocket;
 
 use proptest::prelude::ProptestConfig;
 

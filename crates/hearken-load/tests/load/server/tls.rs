@@ -52,12 +52,8 @@ impl Authority {
         TlsOptions { ca: Some(self.file()), ..TlsOptions::default() }
     }
 
-    /// Starts a server with a certificate of the authority.
-    pub fn start_server(
-        &self,
-        closing: Closing,
-        behaviour: impl Fn(u64) -> Behaviour + Send + Sync + 'static,
-    ) -> Server {
+    /// Creates the settings of a server with a certificate of the authority.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
         let chain = vec![params.signed_by(&key, &self.issuer).unwrap().der().clone()];
@@ -69,7 +65,16 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .unwrap();
-        let config = Arc::new(config);
+        Arc::new(config)
+    }
+
+    /// Starts a server with a certificate of the authority.
+    pub fn start_server(
+        &self,
+        closing: Closing,
+        behaviour: impl Fn(u64) -> Behaviour + Send + Sync + 'static,
+    ) -> Server {
+        let config = self.server_config();
         let wire = move |socket| -> Box<dyn Wire> {
             let session = ServerConnection::new(config.clone()).unwrap();
             Box::new(Under { stream: StreamOwned::new(session, socket), closing })
