@@ -101,29 +101,34 @@ pub(crate) struct Events {
 /// The reason why a connection was lost.
 #[derive(Debug)]
 pub(crate) enum Loss {
-    /// The server closed or reset the connection.
+    /// The server closed the connection.
     Closed,
     /// A timeout expired.
     TimedOut,
+    /// An error of the kernel.
+    Error(io::Error),
     /// Any other reason.
     Other(Cow<'static, str>),
 }
 
 impl Loss {
-    /// Classifies an error of the kernel.
-    pub(crate) fn from_error(error: &io::Error) -> Loss {
-        match error.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Loss::Closed,
-            _ => Loss::Other(error.to_string().into()),
+    /// Returns whether the server closed or reset the connection.
+    pub(crate) fn is_by_server(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        match self {
+            Loss::Closed => true,
+            Loss::Error(error) => matches!(error.kind(), ConnectionReset | BrokenPipe),
+            Loss::TimedOut | Loss::Other(_) => false,
         }
     }
 
     /// Returns the reason as text.
-    pub(crate) fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> Cow<'_, str> {
         match self {
-            Loss::Closed => "the server closed the connection",
-            Loss::TimedOut => "timed out",
-            Loss::Other(reason) => reason,
+            Loss::Closed => "the server closed the connection".into(),
+            Loss::TimedOut => "timed out".into(),
+            Loss::Error(error) => error.to_string().into(),
+            Loss::Other(reason) => (&**reason).into(),
         }
     }
 }
@@ -192,7 +197,7 @@ impl<S: Default> Population<S> {
     }
 
     /// Returns the time of the next connection attempt.
-    fn next_attempt(&self) -> Option<Time> {
+    pub(crate) fn next_attempt(&self) -> Option<Time> {
         let next = self.can_connect().then_some(self.next_connect);
         let retry = self.retry_times.front().copied().filter(|_| !self.closing);
         [next, retry].into_iter().flatten().min()
@@ -279,11 +284,11 @@ impl<S: Default> Population<S> {
                 }
             }
             CompletionKind::Connected(Err(error)) => {
-                events.end = Some(Loss::Other(error.to_string().into()));
+                events.end = Some(Loss::Error(error));
             }
             CompletionKind::Sent(Err(error)) | CompletionKind::ReceiveFailed(error) => {
                 self.handshakes.failed += u64::from(member.channel.is_handshaking());
-                events.end = Some(Loss::from_error(&error));
+                events.end = Some(Loss::Error(error));
             }
             CompletionKind::Sent(Ok(())) => {
                 // Messages of TLS itself are not counted.

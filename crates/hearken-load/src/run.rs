@@ -16,9 +16,9 @@ use crate::config::{Config, DEFAULT_DURATION, LoadError};
 use crate::histogram::Histogram;
 use crate::idle_errors::IdleErrors;
 use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
-use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
+use crate::report::{Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
 use crate::server_address;
-use crate::side_connections::{SidePlan, SideResults};
+use crate::side_connections::SidePlan;
 use crate::statistics::Counts;
 use crate::stop::StopSignal;
 use crate::target::Target;
@@ -311,16 +311,17 @@ fn build_report(
     let Load { config, workload, model, seed, .. } = load;
     let Coordinator { recorder, missing_idle: missing, started_unix_ns, start_delay: late, .. } =
         coordinator;
-    let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
-    let (mut histograms, mut side) = (Histograms::default(), SideResults::default());
+    let (mut counts, mut idle) = (Counts::default(), Idle::default());
+    let (mut histograms, mut side) = (Histograms::default(), load.side.empty_results());
     let (mut idle_errors, mut first_errors) = (IdleErrors::default(), BTreeMap::new());
     let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
     let (mut answerable, mut peak_connections, mut utilisation) = (0, 0, 0.0f64);
     for thread in ended {
         counts.add(&thread.stats.counts);
-        counts.handshakes.add(&thread.idle.handshakes);
-        idle.add(&thread.idle.counts);
-        bytes.add(&thread.idle.bytes);
+        idle.add(&thread.idle.counts());
+        let of_idle = thread.idle.status();
+        counts.handshakes.add(&of_idle.handshakes);
+        counts.bytes.add(&of_idle.bytes);
         side.add(&thread.side);
         histograms.service.add(&thread.stats.service);
         histograms.connect.add(&thread.stats.connect);
@@ -340,7 +341,7 @@ fn build_report(
         first_errors.insert("idle".to_owned(), reason.to_owned());
     }
     counts.handshakes.add(&side.handshakes);
-    bytes.add(&side.bytes);
+    counts.bytes.add(&side.bytes);
     histograms.latency = Histogram::clone(&recorder.latency);
     idle.descriptor_tables = plan.idle_threads as u64;
     let duration_s = elapsed.as_secs_f64();
@@ -393,7 +394,7 @@ fn build_report(
         connections_opened: counts.connections_opened,
         idle,
         tls: counts.handshakes,
-        bytes,
+        bytes: counts.bytes,
         intervals: recorder.intervals,
         histograms,
         websocket: side.websockets,

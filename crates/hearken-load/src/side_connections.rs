@@ -10,7 +10,7 @@ use crate::config::{Config, LoadError};
 use crate::population::Status;
 use crate::report::{Bytes, Handshakes};
 use crate::shard::Shard;
-use crate::slow_clients::{SlowClients, SlowOptions, SlowReaders, SlowSenders};
+use crate::slow_clients::{SlowClients, SlowGroup, SlowOptions, SlowReaders, SlowSenders};
 use crate::target::Target;
 use crate::url::Url;
 use crate::websocket::{HandshakeRequest, WebSocketConnections, WebSocketPlan, WebSockets};
@@ -44,6 +44,22 @@ impl SidePlan {
             senders: config.slow_senders,
             workload: workload.clone(),
         })
+    }
+
+    /// Returns the results of no connections. A process of a load may have no share of them.
+    pub(crate) fn empty_results(&self) -> SideResults {
+        let group = |options: SlowOptions| SlowGroup { rate: options.rate, ..SlowGroup::default() };
+        SideResults {
+            websockets: self
+                .websockets
+                .as_ref()
+                .map(|plan| WebSockets { mode: plan.options.mode, ..WebSockets::default() }),
+            slow_clients: (self.readers.is_some() || self.senders.is_some()).then(|| SlowClients {
+                readers: self.readers.map(group),
+                senders: self.senders.map(group),
+            }),
+            ..SideResults::default()
+        }
     }
 }
 
@@ -131,11 +147,9 @@ impl SideConnections {
     pub(crate) fn results(&self) -> SideResults {
         let mut results = SideResults {
             websockets: self.websockets.as_ref().map(WebSocketConnections::results),
-            slow_clients: (self.readers.is_some() || self.senders.is_some()).then(|| {
-                let mut slow = SlowClients::default();
-                slow.readers = self.readers.as_ref().map(SlowReaders::results);
-                slow.senders = self.senders.as_ref().map(SlowSenders::results);
-                slow
+            slow_clients: (self.readers.is_some() || self.senders.is_some()).then(|| SlowClients {
+                readers: self.readers.as_ref().map(SlowReaders::results),
+                senders: self.senders.as_ref().map(SlowSenders::results),
             }),
             ..SideResults::default()
         };

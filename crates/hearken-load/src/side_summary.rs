@@ -22,10 +22,11 @@ impl Report {
 
 fn write_slow(f: &mut fmt::Formatter<'_>, name: &str, group: &SlowGroup) -> fmt::Result {
     let [open, requested, requests] = [group.open, group.requested, group.requests].map(Grouped);
-    let direction = if name == "readers" { "received" } else { "sent" };
+    let (title, direction) =
+        if name == "readers" { ("slow reads", "received") } else { ("slow sends", "sent") };
     let bytes = HumanBytes(group.bytes);
-    let open = format!("{open} of {requested} {name} open at the end");
-    write_list(f, "slow", &[open, format!("{requests} requests"), format!("{bytes} {direction}")])?;
+    let open = format!("{open} of {requested} open at the end");
+    write_list(f, title, &[open, format!("{requests} requests"), format!("{bytes} {direction}")])?;
     let outcomes = [
         ("completed", group.completed),
         ("refused", group.refused),

@@ -117,7 +117,6 @@ impl<I: Io> Worker<I> {
         };
         let side = self.side.results();
         self.close_side()?;
-        self.idle.bytes.add(&self.active.stats.counts.bytes);
         Ok(WorkerResult {
             mechanism,
             peak_connections: self.active.peak_count(),
@@ -191,7 +190,7 @@ impl<I: Io> Worker<I> {
             }
             let now = self.io.now();
             let so_far = self.active.stats.counts.connections_opened
-                + self.idle.counts.open
+                + self.idle.counts().open
                 + self.side.established();
             if so_far > best {
                 (best, since) = (so_far, now);
@@ -200,7 +199,7 @@ impl<I: Io> Worker<I> {
             }
         }
         self.report(WorkerUpdate::Prepared {
-            missing: self.idle.counts.requested - self.idle.counts.open,
+            missing: self.idle.counts().requested - self.idle.counts().open,
         });
         loop {
             let start = self.shared.start_nanos.load(Ordering::Acquire);
@@ -313,9 +312,9 @@ impl<I: Io> Worker<I> {
             self.measure_at = NEVER;
             self.active.measure_usual_reply_time();
         }
-        if !self.reported_idle_held && self.idle.counts.requested > 0 && self.idle.is_prepared() {
+        if !self.reported_idle_held && self.idle.counts().requested > 0 && self.idle.is_prepared() {
             self.reported_idle_held = true;
-            self.report(WorkerUpdate::IdleHeld(self.idle.counts));
+            self.report(WorkerUpdate::IdleHeld(self.idle.counts()));
         }
         Ok(!self.shared.stop.is_raised())
     }
@@ -326,7 +325,7 @@ impl<I: Io> Worker<I> {
             self.reported_intervals += 1;
             self.report_slice(interval, false);
         } else {
-            self.report(WorkerUpdate::Preparing(self.idle.counts));
+            self.report(WorkerUpdate::Preparing(self.idle.counts()));
         }
         self.interval_end = self.interval_end + interval;
     }
@@ -343,7 +342,7 @@ impl<I: Io> Worker<I> {
             draining,
             counts: stats.counts,
             latency,
-            idle: self.idle.counts,
+            idle: self.idle.counts(),
             connections: self.active.open_count() as u64,
         };
         self.report(WorkerUpdate::Slice(Box::new(slice)));

@@ -29,6 +29,11 @@ fn invalid_arguments_are_rejected() {
         (&["--think", "often"], "--think"),
         (&["--closed", "--think", "exp:"], "--think"),
         (&["--connection-time", "pareto:1s"], "--connection-time"),
+        (&["--websocket", "many"], "invalid number of connections 'many'"),
+        (&["--websocket", "5,mode=chat"], "expected idle, echo or broadcast"),
+        (&["--websocket", "5,path=/\u{e4}"], "percent-encode"),
+        (&["--slow-readers", "5"], "the rate is missing"),
+        (&["--slow-senders", "5,rate=0"], "invalid rate '0'"),
         (&["--idle-think", "uniform:5s..1s"], "--idle-think"),
         (&["--per-connection", "0"], "invalid number '0'"),
         (&["--per-connection", "9..5"], "the minimum exceeds the maximum"),
@@ -142,6 +147,22 @@ fn invalid_files_are_reported_with_the_line() {
     // Errors are reported before anything is sent.
     server.set_nonblocking(true).unwrap();
     assert!(server.accept().is_err(), "the load connected");
+}
+
+#[test]
+fn results_contain_websockets_and_slow_clients() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let args = ["load", &url, "--rate", "0", "--duration", "1s", "--timeout", "1s", "--json", "-"];
+    let side = ["--websocket", "2", "--slow-readers", "2,rate=1e6", "--slow-senders", "2,rate=1"];
+    let report: Value = serde_json::from_slice(&run(&[&args[..], &side].concat()).stdout).unwrap();
+    let slow = &report["slow_clients"];
+    assert_eq!([&slow["readers"]["open"], &slow["senders"]["open"]], [2, 2], "{report}");
+    assert!(slow["readers"]["completed"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(slow["senders"]["completed"], 0, "{report}");
+    // The server serves files only.
+    assert_eq!(report["websocket"]["open"], 0, "{report}");
+    assert!(report["websocket"]["handshake_failures"]["status 200"].is_u64(), "{report}");
 }
 
 #[test]

@@ -125,9 +125,9 @@ impl<S: Default> Exchanges<S> {
     pub(super) fn fail(&mut self, io: &mut impl Io, token: Token, loss: &Loss) {
         let established = self.population.is_established(token);
         match loss {
-            Loss::Closed if established => self.results.closed_by_server += 1,
+            loss if established && loss.is_by_server() => self.results.closed_by_server += 1,
             Loss::TimedOut if established => self.results.timed_out += 1,
-            loss => self.results.failures.record(loss.reason()),
+            loss => self.results.failures.record(&loss.reason()),
         }
         self.population.close(io, token, true);
     }

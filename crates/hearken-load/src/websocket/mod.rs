@@ -351,7 +351,7 @@ impl WebSocketConnections {
             true => &mut self.results.loss_reasons,
             false => &mut self.results.handshake_failures,
         };
-        reasons.record(loss.reason());
+        reasons.record(&loss.reason());
         self.population.close(io, token, true);
     }
 

@@ -10,7 +10,7 @@ use hearken::io::{find, names};
 use hearken_load::{Config, Profile, Report, SlowGroup, SlowOptions, StopSignal, run};
 
 use crate::server::tls::{Authority, Closing};
-use crate::server::{Behaviour, Server, hanging_up};
+use crate::server::{Behaviour, Server};
 
 /// Starts a server that calls `serve` for each connection.
 fn start(serve: impl Fn(TcpStream) -> Option<()> + Clone + Send + 'static) -> SocketAddr {
@@ -198,13 +198,14 @@ fn servers_refuse_and_close_incomplete_requests() {
     assert!(senders(&report).refused >= 4, "{report}");
     assert_eq!((senders(&report).completed, senders(&report).failures.total()), (0, 0), "{report}");
 
-    let config = Config {
-        slow_senders: slow("2,rate=0.01"),
-        duration: Some(Duration::from_millis(50)),
-        ..self::config(hanging_up())
-    };
-    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
-    assert!(senders(&report).closed_by_server >= 2, "{report}");
+    let (sender, closed) = channel();
+    let addr = start(move |peer| {
+        drop(peer);
+        sender.send(()).ok()
+    });
+    let config = Config { slow_senders: slow("2,rate=0.01"), ..self::config(addr) };
+    let report = while_running(&config, || wait(&closed, 6));
+    assert!(senders(&report).closed_by_server >= 4, "{report}");
     assert!(report.to_string().contains("closed by server"), "{report}");
 }
 

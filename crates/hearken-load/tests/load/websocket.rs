@@ -32,7 +32,9 @@ enum Mode {
 #[derive(Default)]
 struct Counts {
     accepted: AtomicU64,
-    /// Number of pongs to pings of the server.
+    /// Number of connections that have answered the first ping of the server.
+    established: AtomicU64,
+    /// Number of answers to later pings.
     confirmed: AtomicU64,
     /// Number of completed close handshakes.
     closed: AtomicU64,
@@ -79,8 +81,13 @@ impl WebSocketServer {
         }
     }
 
-    fn until_confirmed(&self, count: u64) {
-        self.until(|counts| counts.confirmed.load(SeqCst) >= count);
+    /// Waits until this number of connections is established, and the generator has handled this
+    /// number of messages.
+    fn until_confirmed(&self, connections: u64, messages: u64) {
+        self.until(|counts| {
+            counts.established.load(SeqCst) >= connections
+                && counts.confirmed.load(SeqCst) >= messages
+        });
     }
 }
 
@@ -89,10 +96,16 @@ fn serve(stream: impl Read + Write, socket: &TcpStream, mode: Mode, counts: &Cou
     let mut peer: WebSocket<_> = tungstenite::accept(stream).ok()?;
     let ping = || Message::Ping(Bytes::new());
     peer.send(ping()).ok()?;
+    let mut answered = &counts.established;
     loop {
         match peer.read() {
-            Ok(Message::Pong(_)) => drop(counts.confirmed.fetch_add(1, SeqCst)),
-            Ok(Message::Close(_)) => drop(counts.closed.fetch_add(1, SeqCst)),
+            Ok(Message::Pong(_)) => {
+                answered.fetch_add(1, SeqCst);
+                answered = &counts.confirmed;
+            }
+            Ok(Message::Close(_)) => {
+                counts.closed.fetch_add(1, SeqCst);
+            }
             Ok(Message::Ping(_)) => peer.send(ping()).ok()?,
             Ok(message) => {
                 counts.sizes.lock().unwrap().push(message.len());
@@ -165,7 +178,7 @@ fn measures_the_time_to_an_echo() {
             mechanism: mechanism.to_owned(),
             ..config(server.addr, "5,mode=echo,every=1ms,size=100")
         };
-        let (report, websocket) = while_running(&config, || server.until_confirmed(5 + 10));
+        let (report, websocket) = while_running(&config, || server.until_confirmed(5, 10));
         assert_undisturbed(&report, &websocket, 5);
         assert!(websocket.messages_received >= 10, "{report}");
         assert!(websocket.messages_sent >= websocket.messages_received, "{report}");
@@ -184,7 +197,7 @@ fn measures_large_binary_echoes_under_tls() {
         tls: authority.options(),
         ..config(server.addr, "3,mode=echo,every=5ms,size=100000,type=binary")
     };
-    let (report, websocket) = while_running(&config, || server.until_confirmed(3 + 10));
+    let (report, websocket) = while_running(&config, || server.until_confirmed(3, 10));
     assert_undisturbed(&report, &websocket, 3);
     assert!(websocket.latency.len() >= 10, "{report}");
     assert_eq!((report.tls.full + report.tls.resumed, report.tls.failed), (3, 0));
@@ -195,7 +208,7 @@ fn measures_large_binary_echoes_under_tls() {
 fn idle_connections_send_pings() {
     let server = WebSocketServer::start(Mode::Silent, None);
     let config = config(server.addr, "5,every=1ms");
-    let (report, websocket) = while_running(&config, || server.until_confirmed(5 + 10));
+    let (report, websocket) = while_running(&config, || server.until_confirmed(5, 10));
     assert_undisturbed(&report, &websocket, 5);
     assert!(websocket.pongs_received >= 10, "{report}");
     assert!(websocket.pings_sent >= websocket.pongs_received, "{report}");
@@ -210,7 +223,7 @@ fn one_connection_sends_broadcasts_and_the_others_measure_them() {
         threads: 2.try_into().unwrap(),
         ..config(server.addr, "6,mode=broadcast,every=10ms")
     };
-    let (report, websocket) = while_running(&config, || server.until_confirmed(6 + 15));
+    let (report, websocket) = while_running(&config, || server.until_confirmed(6, 15));
     assert_undisturbed(&report, &websocket, 6);
     assert!(websocket.messages_received >= 15, "{report}");
     assert!(websocket.messages_received <= 5 * websocket.messages_sent, "{report}");
@@ -232,11 +245,11 @@ fn closes_connections_with_a_handshake_at_the_end() {
 fn replaces_lost_connections() {
     let server = WebSocketServer::start(Mode::Silent, None);
     let (report, websocket) = while_running(&config(server.addr, "10"), || {
-        server.until_confirmed(10);
+        server.until_confirmed(10, 0);
         for peer in server.counts.peers.lock().unwrap().iter() {
             let _ = peer.shutdown(Shutdown::Both);
         }
-        server.until_confirmed(20);
+        server.until_confirmed(20, 0);
     });
     assert_eq!((websocket.open, websocket.lost, websocket.reestablished), (10, 10, 10), "{report}");
     assert_eq!(websocket.loss_reasons.total(), 10, "{report}");

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::fixtures::{Piece, report};
-use hearken_load::{Objectives, Part, Report, Server, ServerSample, ServerUsage};
+use hearken_load::{
+    Objectives, Part, Report, Server, ServerSample, ServerUsage, SlowClients, SlowGroup, WebSockets,
+};
 use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../../../docs/load-result.md");
@@ -31,6 +33,11 @@ fn full() -> Report {
     let samples = vec![ServerSample::default()];
     let total = ServerUsage::default();
     full.objectives = "p99<5ms".parse::<Objectives>().unwrap().evaluate(&full);
+    full.websocket = Some(WebSockets::default());
+    let mut slow = SlowClients::default();
+    slow.readers = Some(SlowGroup::default());
+    slow.senders = Some(SlowGroup::default());
+    full.slow_clients = Some(slow);
     full.server = Some(Server { samples, total, ..Server::default() });
     let objectives: Objectives = "p99<5ms,errors<1%".parse().unwrap();
     full.objectives = objectives.evaluate(&full);

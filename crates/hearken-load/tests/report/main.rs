@@ -11,6 +11,7 @@ mod export;
 mod fixtures;
 mod merge;
 mod rank;
+mod side;
 mod steps;
 mod summary;
 mod total_failure;
