@@ -3,8 +3,11 @@
 /// Maximum number of connections of a kind.
 const MAX_CONNECTIONS: usize = 10_000_000;
 
+/// A key and its value.
+type Setting<'a> = (&'a str, &'a str);
+
 /// Parses the number of connections, and returns it with the settings.
-pub(crate) fn parse(text: &str) -> Result<(usize, Vec<(&str, &str)>), String> {
+pub(crate) fn parse(text: &str) -> Result<(usize, Vec<Setting<'_>>), String> {
     let mut parts = text.split(',');
     let count = parts.next().unwrap_or_default();
     let connections = count
@@ -14,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Result<(usize, Vec<(&str, &str)>), String> {
         .ok_or_else(|| {
             format!("invalid number of connections '{count}': expected 1 to 10,000,000")
         })?;
-    let mut settings: Vec<(&str, &str)> = Vec::new();
+    let mut settings: Vec<Setting<'_>> = Vec::new();
     for part in parts {
         let (key, value) = part
             .split_once('=')

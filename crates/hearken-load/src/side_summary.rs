@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::reasons::Reasons;
 use crate::report::Report;
-use crate::slow_clients::SlowGroup;
+use crate::slow_clients::{SlowClients, SlowGroup};
 use crate::summary::{
     Grouped, HumanBytes, write_counts, write_list, write_quantile_header, write_quantiles,
 };
@@ -13,7 +13,7 @@ use crate::websocket::WebSockets;
 impl Report {
     /// Writes the results of the WebSocket connections and of the slow clients.
     pub(crate) fn write_side(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, group) in self.slow_clients.iter().flat_map(|slow| slow.groups()) {
+        for (name, group) in self.slow_clients.iter().flat_map(SlowClients::groups) {
             write_slow(f, name, group)?;
         }
         self.websocket.as_ref().map_or(Ok(()), |websocket| write_websocket(f, websocket))

@@ -266,7 +266,6 @@ impl WebSocketConnections {
         if !self.outgoing.is_empty() {
             self.population.send(io, token, &self.outgoing);
             self.outgoing.clear();
-            self.outgoing.shrink_to(MAX_MESSAGE_SIZE);
         }
     }
 

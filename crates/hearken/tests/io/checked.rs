@@ -2,12 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use hearken::Token;
-use hearken::io::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use hearken::io::{CloseMode, RelayEnd, SendOutcome};
+use hearken::io::{Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions};
+use hearken::io::{CloseMode, Outgoing, Pool, Relay, RelayEnd, SendOutcome};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
@@ -158,8 +157,8 @@ impl<I: Io> Io for Checked<I> {
         self.io.reserve(connections);
     }
 
-    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
-        let token = self.io.connect(address, source);
+    fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
+        let token = self.io.connect_with(address, options);
         match token {
             Ok(token) => {
                 let (connecting, unix) = (true, matches!(address, Address::Unix(_)));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearken::io::Io;
+use hearken::io::{ConnectOptions, Io};
 
 use crate::Case;
 use crate::net::{Kind, LONG, Net, between, both, pattern};
@@ -49,6 +49,18 @@ pub(crate) fn connects_from_a_source_address<I: Io>(case: &Case<'_, I>) {
     let peer = net.io.peer_addr(net.accepted[0]).unwrap();
     assert_eq!(peer.ip(), source.ip());
     assert_eq!(net.io.local_addr(from).unwrap(), peer);
+}
+
+/// Checks that the size of the receive buffer applies before the connection is established.
+pub(crate) fn connects_with_a_small_receive_buffer<I: Io>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    let mut options = ConnectOptions::default();
+    options.receive_buffer = Some(4096);
+    let from = net.io.connect_with(&net.addr.into(), &options).unwrap();
+    net.run("it is accepted", |net| !net.accepted.is_empty());
+    let size = rustix::net::sockopt::socket_recv_buffer_size(net.io.socket(from).unwrap());
+    // The kernel doubles the size, for its own data.
+    assert_eq!(size, Ok(8192));
 }
 
 /// Checks that a source address that no host uses (RFC 5737) is refused.

@@ -123,6 +123,7 @@ clauses! {
         local_and_peer_addresses_match
         refused_connect_is_reported
         connects_from_a_source_address
+        connects_with_a_small_receive_buffer
         refuses_a_source_address_of_another_host
         receives_immediately_if_started_before_connected
         operations_on_closed_tokens_do_nothing
