@@ -31,6 +31,10 @@ Examples:
       Hold 10,000 idle connections on the side.
   hearken load http://127.0.0.1:8080/ --rate 0 --idle 100000 --idle-request
       Hold idle connections only, each after one request, until interrupted.
+  hearken load http://127.0.0.1:8080/chat --rate 0 --websocket 5000,mode=echo,every=1s
+      Measure the time to the echo of a message on 5,000 WebSocket connections.
+  hearken load http://127.0.0.1:8080/ --rate 1000 --slow-senders 100,rate=1
+      Send the requests of 100 further connections at one byte per second.
   hearken load http://127.0.0.1:8080/ --rate 2000 --slo 'p99<5ms,errors<0.1%'
       Exit with 3 if an objective is missed.
   hearken load http://127.0.0.1:8080/ --find-knee --slo 'p99<5ms,errors<0.1%'
@@ -190,11 +194,11 @@ pub(crate) struct LoadArgs {
         help_heading = "Connections"
     )]
     pub(crate) websocket: Option<WebSocketOptions>,
-    /// Connections on the side that read their replies at a number of bytes per second
-    #[arg(long, value_name = "N,rate=BYTES", hide_short_help = true, help_heading = "Connections")]
+    /// Connections on the side that read their replies slowly: N,rate=BYTES per second
+    #[arg(long, value_name = "N,KEY=VALUE", hide_short_help = true, help_heading = "Connections")]
     pub(crate) slow_readers: Option<SlowOptions>,
-    /// Connections on the side that send their requests at a number of bytes per second
-    #[arg(long, value_name = "N,rate=BYTES", hide_short_help = true, help_heading = "Connections")]
+    /// Connections on the side that send their requests slowly: N,rate=BYTES per second
+    #[arg(long, value_name = "N,KEY=VALUE", hide_short_help = true, help_heading = "Connections")]
     pub(crate) slow_senders: Option<SlowOptions>,
     /// Request method
     #[arg(

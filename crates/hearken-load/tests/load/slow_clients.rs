@@ -106,7 +106,7 @@ fn readers_take_their_replies_at_their_rate() {
     }
 }
 
-/// A reader that received without limit would take megabytes.
+/// Checks the limit with a reply that would otherwise be received by the megabyte.
 #[test]
 fn readers_receive_no_more_than_their_rate_allows() {
     let (sender, blocked) = channel();
