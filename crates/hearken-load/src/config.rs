@@ -181,6 +181,11 @@ impl Config {
                 "the rate is 0 and there are no idle connections; set a rate or a number of idle connections",
             );
         }
+        if self.websockets.as_ref().is_some_and(|options| !options.is_valid()) {
+            return refuse(
+                "WebSocket messages must be at least 1 ms apart and 32 bytes to 1 MiB long",
+            );
+        }
         if [self.slow_readers, self.slow_senders].iter().flatten().any(|slow| !slow.is_valid()) {
             return refuse("the rate of slow clients must be 0.01 to 1e9 bytes per second");
         }

@@ -20,7 +20,7 @@ impl fmt::Display for Report {
         } else {
             let kind = match (&self.websocket, &self.slow_clients) {
                 (None, None) => "idle connections only",
-                _ => "no requests at a rate",
+                _ => "connections on the side only",
             };
             let load = format!("{kind}, for {:.1} s", self.duration_s);
             write_line(f, "load", &load)?;

@@ -323,8 +323,9 @@ impl WebSocketConnections {
             connection.unanswered = connection.unanswered.saturating_add(1);
         }
         connection.blocked = false;
-        connection.next_message =
-            connection.next_message.zip(options.every).map(|(at, gap)| at + gap);
+        // After a delay, do not catch up in a burst.
+        let next = connection.next_message.zip(options.every).map(|(at, gap)| at + gap);
+        connection.next_message = next.map(|next| next.max(io.now()));
         let mut memory = Memory { input: &[], output: &mut self.outgoing };
         // Writing to memory fails only after a close frame. The connection is then about to end.
         let _ = connection.context.write(&mut memory, message);

@@ -80,6 +80,12 @@ impl WebSocketOptions {
             path: None,
         }
     }
+
+    /// Returns whether the interval and the size are within their bounds.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.every.is_none_or(|every| every >= MIN_INTERVAL)
+            && (STAMP_SIZE..=MAX_MESSAGE_SIZE).contains(&self.size)
+    }
 }
 
 impl FromStr for WebSocketOptions {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::io::{find, names};
-use hearken_load::{Config, Profile, Report, StopSignal, WebSockets, run};
+use hearken_load::{Config, Profile, Rank, Report, StopSignal, WebSocketMode, WebSockets, run};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tungstenite::{Bytes, Message, WebSocket};
 
@@ -239,6 +239,24 @@ fn closes_connections_with_a_handshake_at_the_end() {
     assert!(report.complete, "{report}");
     assert_undisturbed(&report, report.websocket.as_ref().unwrap(), 5);
     server.until(|counts| counts.closed.load(SeqCst) == 5);
+}
+
+/// Checks that the results of all processes of a load can be merged.
+#[test]
+fn a_process_without_a_share_reports_the_mode() {
+    let server = WebSocketServer::start(Mode::Echo, None);
+    let config = Config {
+        rank: Rank::new(1, 2).unwrap(),
+        seed: Some(1),
+        slow_senders: Some("1,rate=5".parse().unwrap()),
+        duration: Some(Duration::from_millis(1)),
+        ..config(server.addr, "1,mode=echo")
+    };
+    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
+    let websocket = report.websocket.as_ref().unwrap();
+    assert_eq!((websocket.requested, websocket.mode), (0, WebSocketMode::Echo), "{report}");
+    let senders = report.slow_clients.unwrap().senders.unwrap();
+    assert_eq!((senders.requested, senders.rate), (0, 5.0));
 }
 
 #[test]

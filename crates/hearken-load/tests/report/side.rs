@@ -121,5 +121,5 @@ fn the_summary_shows_the_sections() {
         assert!(text.contains(line), "{line}: {text}");
     }
     report.offered_rate = 0.0;
-    assert!(report.to_string().contains("no requests at a rate"), "{report}");
+    assert!(report.to_string().contains("connections on the side only"), "{report}");
 }
