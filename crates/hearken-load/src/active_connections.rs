@@ -253,8 +253,8 @@ impl ActiveConnections {
         }
     }
 
-    /// Handles the end of the arrivals at `end`, when at most `now` is over: counts the requests
-    /// that the server had enough time to answer.
+    /// Handles the end of the arrivals at `end`: counts the requests that the server had enough time
+    /// to answer.
     pub(crate) fn on_last_arrival(&mut self, end: Time) {
         self.cut_at = self.cut_at.min(end + self.timeout);
         if self.usual_reply_time.is_none() {
@@ -271,7 +271,7 @@ impl ActiveConnections {
         });
         let recent_waiting = self.queue.iter().filter(|waiting| is_recent(waiting.scheduled));
         let recent: u64 =
-            recent_in_flight.sum::<u64>() + recent_waiting.map(|w| w.work.requests()).sum::<u64>();
+            recent_in_flight.chain(recent_waiting.map(|waiting| waiting.work.requests())).sum();
         self.stats.answerable = self.stats.counts.scheduled - recent;
     }
 

@@ -96,15 +96,13 @@ impl Schedule {
         let remaining = total.map_or(u64::MAX, |total| self.shard.share_of_count(total.get()));
         Schedule { remaining, ..self }
     }
-}
 
-impl Schedule {
     /// Skips the arrivals before `time` and returns their number: the exact one for constant gaps
     /// and traces, otherwise the expected one. Takes O(1), or O(log n) for a trace of n arrivals.
     pub(crate) fn skip_until(&mut self, time: Duration) -> u64 {
         let count = self.shard.count;
         let expected = self.times.arrivals_within(time);
-        match &mut self.process {
+        let skipped = match &mut self.process {
             Process::Constant(number) => {
                 let first = expected.ceil() as u64;
                 let skipped = first.saturating_sub(*number).div_ceil(count);
@@ -124,7 +122,10 @@ impl Schedule {
                 (skipped.max(0.0) + self.random.f64()) as u64
             }
             Process::Never => 0,
-        }
+        };
+        let skipped = skipped.min(self.remaining);
+        self.remaining -= skipped;
+        skipped
     }
 }
 
@@ -292,6 +293,16 @@ mod tests {
                 .collect();
             parts.sort();
             prop_assert_eq!(parts, times);
+        }
+
+        #[test]
+        fn skipped_arrivals_count_towards_the_limit(limit in 1..100u64, millis in 0..200u64) {
+            let profile = Profile::constant(1000.0);
+            let schedule = Schedule::new(Arrivals::Constant, &profile, Shard::ALL, 1);
+            let mut schedule = schedule.limited_to(NonZeroU64::new(limit));
+            let skipped = schedule.skip_until(Duration::from_millis(millis));
+            prop_assert_eq!(skipped, limit.min(millis));
+            prop_assert_eq!(skipped + schedule.count() as u64, limit);
         }
 
         #[test]

@@ -107,7 +107,7 @@ pub(crate) struct LoadArgs {
     /// Seed of random arrivals, to repeat a run [default: random]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Rate")]
     pub(crate) seed: Option<u64>,
-    /// Maximum number of connections [default: as many as possible; 50 with --closed]
+    /// Maximum number of connections [default: as the machine allows]
     ///
     /// Connections are opened as requests need them. Beyond the maximum, requests wait. The default is
     /// limited by descriptors, ports and memory.

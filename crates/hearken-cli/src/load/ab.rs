@@ -26,7 +26,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of `hearken load` that do not describe a single load, besides those of the process.
 const UNSUITABLE: &[&str] =
-    &["experiment", "find-knee", "lockstep", "size", "slo", "start-at", "start-in"];
+    &["experiment", "find-knee", "lockstep", "size", "slo", "start-at", "start-in", "sweep"];
 
 /// Runs `hearken load ab`.
 pub(super) fn run(args: &AbArgs) -> Result<ExitCode, Failure> {
