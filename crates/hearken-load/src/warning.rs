@@ -36,10 +36,7 @@ pub(crate) fn all(report: &Report, missing: u64, descriptors: u64) -> Vec<String
     warnings.extend(first_errors(report, total_failure.as_deref().unwrap_or_default()));
     warnings.extend(total_failure);
     let idle_here = if idle.descriptor_tables > 0 { 0 } else { idle.requested };
-    let wanted = idle_here
-        + RESERVED_DESCRIPTORS
-        + report.requests_per_connection.as_ref().map_or(report.connections, |_| 0);
-    if wanted > descriptors || errors.fd_unavail > 0 {
+    if idle_here + RESERVED_DESCRIPTORS > descriptors || errors.fd_unavail > 0 {
         warnings.push(format!(
             "the load needs more descriptors than the limit of {} open files; raise the limit \
              (ulimit -n) or use fewer connections",
