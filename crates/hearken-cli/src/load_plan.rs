@@ -107,14 +107,14 @@ fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), Failure> {
             return Err(Failure::usage(format!("{plan}: {}", one_line(&error))));
         }
         (Err(error), _) if is_invalid(&error) => {
-            return Err(Failure::usage(args::command_line_error(&error, &args)));
+            return Err(Failure::usage(args::command_line_error(&error, args)));
         }
         (Err(error), _) => error.exit(),
     };
     if let (args::Command::Load(LoadCommand::Run(load)), Some(matches)) =
         (&mut cli.command, matches.subcommand_matches("load"))
     {
-        if let Some(mistyped) = args::mistyped_subcommand(&args) {
+        if let Some(mistyped) = args::mistyped_subcommand(args) {
             return Err(Failure::usage(mistyped));
         }
         load.options = set_options(matches);

@@ -284,7 +284,7 @@ fn interrupted_agents_report_a_partial_result() {
 #[test]
 fn agents_take_their_rank_from_the_environment() {
     let server = Server::start();
-    let load = ["load", &server.url, "--rate", "300", "--duration", "200ms"];
+    let load = ["load", &server.url, "-c", "50", "--rate", "300", "--duration", "200ms"];
     for (environment, more, rank) in [
         (&[("SLURM_PROCID", "2"), ("SLURM_NTASKS", "5")][..], &["--agent"][..], 2),
         (&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "5")], &["--agent"], 1),
@@ -326,8 +326,8 @@ fn incomplete_agent_arguments_are_rejected() {
         (&["--rank", "0", "--size", "2", "--start-at", "99999999999"], "more than a day away"),
         (&["--rank", "0", "--size", "2", "--start-in", "1s"], "--start-at"),
         (&["--start-at", "1000000000"], "start time 2001"),
-        (&["--rank", "0", "--size", "51"], "there are fewer connections than threads"),
-        (&["--on", "local:51"], "there are fewer connections than threads"),
+        (&["-c", "50", "--rank", "0", "--size", "51"], "there are fewer connections than threads"),
+        (&["-c", "50", "--on", "local:51"], "there are fewer connections than threads"),
         (&["--on", "local:2", "--agent-binary", "/no/such/program"], "/no/such/program"),
         (&["--on", "local:2", "--size", "3"], "--size"),
     ] {

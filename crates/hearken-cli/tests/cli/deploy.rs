@@ -176,7 +176,8 @@ fn arguments_end_with_a_start(job: &Yaml) -> bool {
 fn the_script_rejects_invalid_arguments_before_it_creates_objects() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
-    fs::write(dir.join("valid.toml"), "url = 'http://127.0.0.1:1/'\n").unwrap();
+    let valid = "url = 'http://127.0.0.1:1/'\nconnections = 50\n";
+    fs::write(dir.join("valid.toml"), valid).unwrap();
     fs::write(dir.join("wrong.toml"), "url = 'http://127.0.0.1:1/'\nraet = 1\n").unwrap();
     for (arguments, message) in [
         (&["wrong.toml"][..], "wrong.toml:2:1: unknown key 'raet'"),

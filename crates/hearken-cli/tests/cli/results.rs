@@ -171,8 +171,8 @@ fn invalid_results_are_rejected_with_a_reason() {
         (broken("text", "hello\n"), "line 1"),
         (broken("array", "[1,2]"), "not a result of hearken load"),
         (broken("foreign", "{\"a\":1}"), "schema"),
-        (broken("older", &good.replace("load/3", "load/1")), "hearken-load/1"),
-        (broken("escape", &good.replace("load/3", "\\u001b[2J\\n")), "?[2J?"),
+        (broken("older", &good.replace("load/4", "load/1")), "hearken-load/1"),
+        (broken("escape", &good.replace("load/4", "\\u001b[2J\\n")), "?[2J?"),
         (broken("cut", &good[..good.len() / 2]), "line "),
         (broken("type", &good.replace("\"seed\": 0", "\"seed\": \"x\"")), "line "),
         (
