@@ -29,7 +29,7 @@ use crate::report::Model;
 use crate::shard::Shard;
 use crate::statistics::Statistics;
 use crate::target::Target;
-use crate::worker::NEVER;
+use crate::worker::{MAX_DELAY, NEVER};
 use crate::workload::{Burst, Count, Cursor, Distribution, SessionState, Workload};
 use crate::{MAX_CONNECTING, PER_TURN};
 
@@ -86,7 +86,7 @@ pub(crate) struct ActiveConnections {
     available: VecDeque<Token>,
     /// Arrivals that wait for a connection.
     queue: Queue,
-    /// Time at which all requests end: the timeout after the end of the arrivals.
+    /// Time at which all requests end: the timeout after the last arrival was handled.
     cut_at: Time,
     /// Time that the server usually takes to reply, measured early in the run.
     usual_reply_time: Option<Duration>,
@@ -188,7 +188,7 @@ impl ActiveConnections {
     pub(crate) fn start(&mut self, io: &mut impl Io, end: Time) {
         self.started = true;
         self.stats.last_arrival = end;
-        self.cut_at = end + self.timeout;
+        self.cut_at = end + MAX_DELAY + self.timeout;
         if self.model == Model::Closed {
             while let Some(token) = self.take_available(io) {
                 self.restart_session(io, token);
@@ -253,10 +253,10 @@ impl ActiveConnections {
         }
     }
 
-    /// Handles the end of the arrivals at `end`: counts the requests that the server had enough time
-    /// to answer.
-    pub(crate) fn on_last_arrival(&mut self, end: Time) {
-        self.cut_at = self.cut_at.min(end + self.timeout);
+    /// Handles the end of the arrivals at `end`, when the generator has handled the last one at `now`:
+    /// counts the requests that the server had enough time to answer.
+    pub(crate) fn on_last_arrival(&mut self, end: Time, now: Time) {
+        self.cut_at = now + self.timeout;
         if self.usual_reply_time.is_none() {
             self.measure_usual_reply_time();
         }

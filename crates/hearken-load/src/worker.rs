@@ -25,7 +25,7 @@ const MAX_TURN_COST: u32 = 256 * cost::SENT;
 
 /// Delay of the arrivals from which on the generator is behind its schedule, and the time for which
 /// it may stay behind before it skips arrivals. A short interruption skips none.
-const MAX_DELAY: Duration = Duration::from_millis(250);
+pub(crate) const MAX_DELAY: Duration = Duration::from_millis(250);
 
 /// Number of completions after which the loop checks whether the load was stopped.
 const COMPLETIONS_PER_CHECK: u32 = 256;
@@ -113,7 +113,11 @@ impl<I: Io> Worker<I> {
     pub(crate) fn run(mut self, mechanism: &'static str) -> Result<WorkerResult, LoadError> {
         let (complete, elapsed) = match self.prepare()? {
             Some(start) => self.run_load(start)?,
-            None => (false, Duration::ZERO),
+            None => {
+                // Connections were opened nevertheless.
+                self.report_slice(Duration::ZERO, true);
+                (false, Duration::ZERO)
+            }
         };
         let side = self.side.results();
         self.close_side()?;
@@ -156,7 +160,7 @@ impl<I: Io> Worker<I> {
         };
         let until = now.min(end);
         self.skip_arrivals_before(until);
-        self.active.on_last_arrival(until);
+        self.active.on_last_arrival(until, now);
         let elapsed = until.duration_since(start);
         let used = thread_cpu_time().saturating_sub(cpu_time);
         self.cpu_utilisation = used.div_duration_f64(now.duration_since(start).max(CLOCK_TICK));
@@ -247,6 +251,7 @@ impl<I: Io> Worker<I> {
         if self.next_arrival.is_none_or(|next| next >= time) {
             return;
         }
+        let time = time.min(self.active.stats.last_arrival);
         let skipped = self.schedule.skip_until(time.duration_since(start)) + 1;
         self.active.skip(skipped);
         self.schedule_next_arrival();

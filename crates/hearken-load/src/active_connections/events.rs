@@ -286,10 +286,14 @@ impl ActiveConnections {
         match connection.stage {
             Stage::Connecting => {
                 let limit = self.connect_timeout.unwrap_or(self.timeout).min(self.timeout);
-                if connection.opened_at + limit > now {
-                    return self.cut(io, token);
+                let full = connection.opened_at + limit;
+                if full <= now {
+                    self.time_out(io, token, TimeoutKind::Connect);
+                } else if self.cut_at <= now {
+                    self.cut(io, token);
+                } else {
+                    io.set_deadline(token, Some(full.min(self.cut_at)));
                 }
-                self.time_out(io, token, TimeoutKind::Connect);
             }
             Stage::AwaitingReply => {
                 let Some(request) = connection.in_flight.first() else { return };

@@ -101,7 +101,7 @@ fn arriving_connections_stay_open_for_their_lifetime() {
 /// Checks that a session whose next request cannot be sent fails with that request.
 #[test]
 fn a_session_fails_with_its_request() {
-    let file = file("/a think=0.03\n/b\n/c\n");
+    let file = file("/a think=0.3\n/b\n/c\n");
     let one = |behaviour: fn(u64) -> Behaviour, closes: bool| {
         let server = Server::start(behaviour);
         let path = file.path().to_owned();

@@ -58,7 +58,6 @@ impl WebSocketServer {
             for peer in listener.incoming().flatten() {
                 let (shared, tls) = (shared.clone(), tls.clone());
                 shared.accepted.fetch_add(1, SeqCst);
-                shared.peers.lock().unwrap().push(peer.try_clone().unwrap());
                 thread::spawn(move || match tls {
                     None => serve(peer.try_clone().unwrap(), &peer, mode, &shared),
                     Some(tls) => {
@@ -94,6 +93,8 @@ impl WebSocketServer {
 /// Serves a connection to its end.
 fn serve(stream: impl Read + Write, socket: &TcpStream, mode: Mode, counts: &Counts) -> Option<()> {
     let mut peer: WebSocket<_> = tungstenite::accept(stream).ok()?;
+    // A broadcast before the handshake would be an invalid response to it.
+    counts.peers.lock().unwrap().push(socket.try_clone().unwrap());
     let ping = || Message::Ping(Bytes::new());
     peer.send(ping()).ok()?;
     let mut answered = &counts.established;

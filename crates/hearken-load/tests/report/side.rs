@@ -109,8 +109,8 @@ fn the_summary_shows_the_sections() {
     let mut report = of_rank(1);
     let text = report.to_string();
     for line in [
-        "  slow reads 2 of 2 open at the end, 4 requests, 2,000 B received\n",
-        "  slow sends 3 of 3 open at the end, 6 requests, 3,000 B sent\n",
+        "  slow reads 2 of 2 open at the end, 4 requests, 2.0 kB received\n",
+        "  slow sends 3 of 3 open at the end, 6 requests, 3.0 kB sent\n",
         "             completed 3, refused 1, closed by server 2, timed out 3\n",
         "  failures   refused 1\n",
         "  websocket  9 of 10 open at the end, 2 lost, 0 re-established\n",

@@ -87,7 +87,7 @@ fn summary_shows_a_row_for_each_step() {
   step at            rate  offered/s  replies/s     errors        p50        p99
   0 s                 100      100.0       98.0          2    5.00 ms    5.00 ms
   1 s      20,000..40,000        3.0        0.0          3          -          -
-  2 s            draining                              30          -          -
+  2 s            draining                               30          -          -
 
 ";
     assert!(text.contains(expected), "{text}");

@@ -103,15 +103,13 @@ fn the_bottleneck_comes_with_a_remedy() {
         (Bottleneck::Generator, "use more threads (--threads) or a lower rate"),
         (Bottleneck::Ports, "more source addresses (--sources)"),
         (Bottleneck::Descriptors, "raise the limit (ulimit -n)"),
+        (Bottleneck::Memory, "a machine with more memory"),
     ] {
         report.bottleneck = bottleneck;
         let text = unwrapped(&report);
         let line = text.lines().find(|line| line.starts_with("  bottleneck "));
         assert!(line.is_some_and(|line| line.contains(remedy)), "{remedy}: {text}");
     }
-    report.bottleneck = Bottleneck::Connections;
-    report.connections_limited_by = ConnectionLimit::Descriptors;
-    assert!(unwrapped(&report).contains("raise the limit of open files (ulimit -n)"), "{report}");
 }
 
 #[test]
