@@ -39,6 +39,10 @@ impl Bottleneck {
     /// because it also affects what the server appears to do.
     pub(crate) fn of(report: &Report) -> Bottleneck {
         let Report { requests, errors, missed, .. } = report;
+        // Without any reply, the address or the protocol is wrong rather than the rate too high.
+        if requests.replies + errors.client_timo + errors.socket_timo + requests.missed == 0 {
+            return Bottleneck::None;
+        }
         let is_relevant = |count: u64| count as f64 > requests.scheduled as f64 * MAX_RATIO;
         let in_time = report.reply_rate * report.duration_s;
         let is_short = is_relevant(requests.failed + requests.missed)

@@ -1,6 +1,6 @@
 //! Warnings about the validity of results.
 
-use crate::report::{Model, Report};
+use crate::report::{ConnectionLimit, Model, Report};
 use crate::summary::{Grouped, HumanDuration};
 use crate::threads::RESERVED_DESCRIPTORS;
 
@@ -24,7 +24,8 @@ pub(crate) fn all(report: &Report, missing: u64, descriptors: u64) -> Vec<String
     warnings.extend(lateness(report));
     warnings.extend(generator(report));
     warnings.extend(nothing_scheduled(report));
-    if requests.queued * 10 > requests.scheduled {
+    let by_settings = report.connections_limited_by == ConnectionLimit::Settings;
+    if by_settings && requests.queued * 10 > requests.scheduled {
         warnings.push(format!(
             "{} of {} requests waited for an available connection; use more connections if the server \
              can handle more concurrent requests",

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hearken_load::{LoadStep, Quantiles, Report};
+use hearken_load::{Bottleneck, LoadStep, Quantiles, Report};
 use maud::{Markup, html};
 
 use super::{full_page, property_table, render_table, shell_command, wide_sections};
@@ -87,6 +87,9 @@ fn summary(report: &Report) -> Markup {
                 (count(requests.replies)) " of " (count(requests.scheduled)) " requests received a reply"
                 @if requests.failed > 0 {
                     ", " strong { (count(requests.failed)) " failed" }
+                }
+                @if requests.missed > 0 {
+                    ", " strong { (count(requests.missed)) " were not sent" }
                 }
                 ". "
                 @if latency.count > 0 {
@@ -195,6 +198,10 @@ fn outcomes(report: &Report) -> Markup {
         ("replies", idle.replies),
     ]);
     let tls = list(&[("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)]);
+    let bottleneck = match report.bottleneck {
+        Bottleneck::None => String::new(),
+        bottleneck => bottleneck.to_string(),
+    };
     let bytes = list(&[("received", report.bytes.received), ("sent", report.bytes.sent)]);
     let server =
         report.server.as_ref().map(|server| server.summary(report.requests.replies).to_string());
@@ -205,6 +212,8 @@ fn outcomes(report: &Report) -> Markup {
             ("Status", &list(&report.status.by_class())),
             ("Errors", &list(&report.errors.by_name())),
             ("Timeouts", &timeouts),
+            ("Missed", &list(&report.missed.by_cause())),
+            ("Bottleneck", &bottleneck),
             ("Sessions", &sessions),
             ("Connections opened", &count(report.connections_opened)),
             ("TLS handshakes", &tls),
@@ -218,7 +227,11 @@ fn outcomes(report: &Report) -> Markup {
 fn settings(report: &Report) -> Markup {
     let connections = match &report.requests_per_connection {
         Some(each) => format!("opened on demand, {each} request(s) each"),
-        None => format!("{} persistent", count(report.connections)),
+        None => format!(
+            "at most {} at once, of up to {}",
+            count(report.peak_connections),
+            count(report.connections)
+        ),
     };
     let parts = match report.parts.len() {
         0 => String::new(),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hearken_lab::export;
-use hearken_load::{Histogram, Interval, Report, SCHEMA, Server, ServerSample, ServerUsage};
+use hearken_load::{
+    Bottleneck, Histogram, Interval, Report, SCHEMA, Server, ServerSample, ServerUsage,
+};
 
 /// Creates a report with 29 intervals of one second and one interval of draining.
 fn sample_report() -> Report {
@@ -126,6 +128,17 @@ fn latencies_are_in_milliseconds() {
     assert!(!figures.contains("µs"));
     for part in ["mean ms", "Latency, ms (logarithmic)", "Time, ms (logarithmic)", " ms</strong>"] {
         assert!(figures.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn missed_requests_are_not_failures() {
+    let mut report = sample_report();
+    (report.requests.missed, report.missed.generator) = (12_345, 12_345);
+    report.bottleneck = Bottleneck::Generator;
+    let page = export::html(&report);
+    for part in ["<strong>12,345 were not sent</strong>", "generator too slow 12,345"] {
+        assert!(page.contains(part), "{part}");
     }
 }
 

@@ -9,9 +9,7 @@ pub(super) fn remedy(report: &Report) -> Option<String> {
     let connections = Grouped(report.connections);
     Some(match report.bottleneck {
         Bottleneck::None => return None,
-        Bottleneck::Server => {
-            "the server; it needs more capacity to answer this rate in time".to_owned()
-        }
+        Bottleneck::Server => "the server; it failed or delayed requests at this rate".to_owned(),
         Bottleneck::Connections => format!(
             "all {connections} connections were busy; raise --connections if the server can serve more \
              requests at once"

@@ -98,7 +98,7 @@ fn the_bottleneck_comes_with_a_remedy() {
     let mut report = example();
     let unwrapped = |report: &Report| report.to_string().replace("\n             ", " ");
     for (bottleneck, remedy) in [
-        (Bottleneck::Server, "the server; it needs more capacity"),
+        (Bottleneck::Server, "the server; it failed or delayed requests"),
         (Bottleneck::Connections, "all 50 connections were busy; raise --connections"),
         (Bottleneck::Generator, "use more threads (--threads) or a lower rate"),
         (Bottleneck::Ports, "more source addresses (--sources)"),
