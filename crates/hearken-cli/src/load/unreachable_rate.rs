@@ -6,13 +6,27 @@ use hearken_load::{Grouped, Snapshot};
 #[derive(Default)]
 pub(super) struct UnreachableRate {
     warned: bool,
+    /// Number of connections at the end of the last interval.
+    connections: u64,
 }
 
+/// Growth of the number of connections, relative to the requests sent, above which an interval does
+/// not show what the machine can send: opening a connection takes longer than sending a request.
+const MAX_GROWTH: f64 = 0.1;
+
 impl UnreachableRate {
-    /// Returns a warning after the first interval in which the generator skipped requests.
+    /// Returns a warning after the first interval in which the generator skipped requests, although
+    /// most of them needed no further connection.
     pub(super) fn check(&mut self, now: &Snapshot) -> Option<String> {
         let interval = &now.interval;
-        if self.warned || now.missed.generator == 0 || interval.duration_s <= 0.0 {
+        let before = std::mem::replace(&mut self.connections, now.connections);
+        let growth = now.connections.saturating_sub(before) as f64;
+        let skipped = interval.missed > 0 && now.missed.generator > 0;
+        if self.warned
+            || !skipped
+            || interval.duration_s <= 0.0
+            || growth > interval.sent as f64 * MAX_GROWTH
+        {
             return None;
         }
         self.warned = true;
@@ -44,7 +58,8 @@ mod tests {
         (now.interval.duration_s, now.interval.sent, now.interval.scheduled) =
             (2.0, 243_210, 601_234);
         assert_eq!(rate.check(&now), None);
-        now.missed.generator = 358_000;
+        (now.missed.generator, now.interval.missed, now.connections) = (358_000, 358_000, 60_000);
+        assert_eq!(rate.check(&now), None, "connections were opened");
         let expected = "this machine can send about 120,000 requests/s of the 300,000/s offered";
         assert_eq!(rate.check(&now).as_deref(), Some(expected));
         assert_eq!(rate.check(&now), None);
