@@ -32,7 +32,7 @@ pub enum Bottleneck {
 /// Ratio of the requests that may fail, be missed or wait without a bottleneck.
 const MAX_RATIO: f64 = 0.01;
 /// CPU usage of the generator from which on it limits the rate.
-const MAX_CPU_UTILISATION: f64 = 0.95;
+pub(crate) const MAX_CPU_UTILISATION: f64 = 0.95;
 
 impl Bottleneck {
     /// Finds the bottleneck of a load. A limit of the generator takes precedence over the server,

@@ -124,6 +124,7 @@ pub use step_table::LoadStep;
 pub use stop::StopSignal;
 pub use summary::Grouped;
 pub use tls::{TlsError, TlsOptions};
+pub use trial_runner::Step;
 pub use url::UrlError;
 pub use validate::InvalidReport;
 pub use wall_clock::ClockState;

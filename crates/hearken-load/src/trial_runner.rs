@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bottleneck::Bottleneck;
+use crate::bottleneck::{Bottleneck, MAX_CPU_UTILISATION};
 use crate::config::LoadError;
 use crate::knee::Trial;
 use crate::report::Report;
@@ -15,11 +15,26 @@ const MAX_LATENESS: Duration = Duration::from_millis(1);
 /// The generator's lateness matters if it is at least the latency divided by this.
 const LATE_LATENCY_RATIO: u64 = 4;
 
-/// CPU usage of the generator from which on it limits the result.
-const MAX_CPU_USAGE: f64 = 0.95;
-
 /// The generator limits the result if it skipped more than one request in this many.
 const MAX_SKIPPED: u64 = 100;
+
+/// The next step of a search or a sweep with the result `R`, whose trials have purposes of type `P`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step<P, R> {
+    /// Pause, then run a trial.
+    Try {
+        /// Pause without load before the trial.
+        pause: Duration,
+        /// Arrivals per second.
+        rate: f64,
+        /// Duration of the trial.
+        duration: Duration,
+        /// Purpose of the trial.
+        purpose: P,
+    },
+    /// All trials are complete.
+    Done(Box<R>),
+}
 
 /// Runs the trials of a search or a sweep, whose results are of type `T`.
 pub trait TrialRunner<T = Trial> {
@@ -79,7 +94,7 @@ pub(crate) fn generator_late(report: &Report) -> bool {
 pub(crate) fn generator_saturated(report: &Report, busy: f64) -> bool {
     let busy = busy.max(report.generator_cpu_utilisation);
     report.errors.fd_unavail + report.errors.addr_unavail > 0
-        || busy >= MAX_CPU_USAGE
+        || busy >= MAX_CPU_UTILISATION
         || report.missed.generator > report.requests.scheduled / MAX_SKIPPED
         || report.bottleneck == Bottleneck::Generator
 }

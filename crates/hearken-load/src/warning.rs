@@ -1,5 +1,6 @@
 //! Warnings about the validity of results.
 
+use crate::bottleneck::MAX_CPU_UTILISATION;
 use crate::report::{ConnectionLimit, Model, Report};
 use crate::summary::{Grouped, HumanDuration};
 use crate::threads::RESERVED_DESCRIPTORS;
@@ -9,9 +10,6 @@ const MAX_LATENESS_SHARE: f64 = 0.1;
 
 /// Minimum number of latencies, so that a quantile does not depend on single ones.
 const MIN_LATENCIES: u64 = 20;
-
-/// CPU usage of a thread of the generator from which on it delays requests.
-const MAX_CPU_USAGE: f64 = 0.95;
 
 /// Returns all warnings for `report`. `missing` is the number of idle connections that were missing
 /// at the start. `descriptors` is the limit of open files.
@@ -108,7 +106,7 @@ fn generator(report: &Report) -> Vec<String> {
             Grouped(report.requests.scheduled),
         ));
     }
-    if report.generator_cpu_utilisation >= MAX_CPU_USAGE {
+    if report.generator_cpu_utilisation >= MAX_CPU_UTILISATION {
         warnings.push(format!(
             "the generator used {:.0} % of a processor, so its own delays may be part of the latency; \
              use more threads or a lower rate",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::posterior::Posterior;
 use super::{Knee, KneeOptions, LimitedBy, Purpose, SCHEMA, Trial};
 use crate::report::Model;
+use crate::trial_runner;
 
 /// Minimum number of trials near the knee. Fewer tell too little about the steepness of the curve.
 const MIN_EDGE_TRIALS: u32 = 8;
@@ -16,22 +17,7 @@ const MAX_RECOVERY_TRIALS: u32 = 5;
 const CLOSE_RATIO: f64 = 1.1;
 
 /// The next step of a search.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Step {
-    /// Pause, then run a trial.
-    Try {
-        /// Pause without load before the trial.
-        pause: Duration,
-        /// Arrivals per second.
-        rate: f64,
-        /// Duration of the trial.
-        duration: Duration,
-        /// Purpose of the trial.
-        purpose: Purpose,
-    },
-    /// The search is complete.
-    Done(Box<Knee>),
-}
+pub type Step = trial_runner::Step<Purpose, Knee>;
 
 /// A search for the maximum rate that meets objectives, from trials with noisy results.
 ///

@@ -6,6 +6,7 @@ use super::recovery::{Level, MAX_PROBES, PROBE_LOAD, Recovery, probe_duration};
 use super::saturation::Saturation;
 use super::{LimitedBy, Purpose, SCHEMA, Sweep, SweepOptions, Trial, points};
 use crate::report::Model;
+use crate::trial_runner;
 
 /// A trial that only finds the order of magnitude lasts a trial divided by this.
 const BRACKET_PART: u32 = 3;
@@ -27,22 +28,7 @@ const MAX_UNRECOVERED: u32 = 2;
 const MAX_LIMITED: usize = 2;
 
 /// The next step of a sweep.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Step {
-    /// Pause, then run a trial.
-    Try {
-        /// Pause without load before the trial.
-        pause: Duration,
-        /// Arrivals per second.
-        rate: f64,
-        /// Duration of the trial.
-        duration: Duration,
-        /// Purpose of the trial.
-        purpose: Purpose,
-    },
-    /// The sweep is complete.
-    Done(Box<Sweep>),
-}
+pub type Step = trial_runner::Step<Purpose, Sweep>;
 
 /// A sweep of the offered rate in three phases.
 ///
