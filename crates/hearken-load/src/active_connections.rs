@@ -70,7 +70,8 @@ pub(crate) struct ActiveConnections {
     per_connection: Option<Count>,
     connection_time: Option<Distribution>,
     timeout: Duration,
-    connect_timeout: Option<Duration>,
+    /// Timeout for opening a connection, at most `timeout`.
+    connect_timeout: Duration,
     first_byte_timeout: Option<Duration>,
     /// Connections, indexed by the slot of their token.
     connections: Vec<Connection>,
@@ -135,7 +136,9 @@ impl ActiveConnections {
             per_connection: config.requests_per_connection,
             connection_time: config.connection_lifetime,
             timeout: config.timeout,
-            connect_timeout: config.connect_timeout,
+            connect_timeout: config
+                .connect_timeout
+                .map_or(config.timeout, |connect| connect.min(config.timeout)),
             first_byte_timeout: config.first_byte_timeout,
             connections: Vec::new(),
             open_count: 0,
@@ -407,8 +410,7 @@ impl ActiveConnections {
         self.open_count += 1;
         self.peak_count = self.peak_count.max(self.open_count);
         self.connecting_count += 1;
-        let limit = self.connect_timeout.map_or(self.timeout, |limit| limit.min(self.timeout));
-        io.set_deadline(token, Some((now + limit).min(self.cut_at)));
+        io.set_deadline(token, Some((now + self.connect_timeout).min(self.cut_at)));
     }
 
     /// Handles a completed connection, including its TLS handshake.

@@ -371,10 +371,7 @@ fn build_report(
             replies: counts.replies,
             failed: counts.errors.total(),
             missed: counts.missed.total(),
-            unfinished: counts.scheduled
-                - counts.replies
-                - counts.errors.total()
-                - counts.missed.total(),
+            unfinished: counts.outstanding(),
             queued: counts.queued,
             answerable,
         },

@@ -29,6 +29,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Returns the number of requests without an outcome.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.scheduled - self.replies - self.errors.total() - self.missed.total()
+    }
+
     /// Adds the counts of another thread.
     pub(crate) fn add(&mut self, other: &Counts) {
         self.scheduled += other.scheduled;
@@ -118,8 +123,7 @@ impl Statistics {
 
     /// Returns the number of requests without an outcome.
     pub(crate) fn outstanding(&self) -> u64 {
-        let Counts { scheduled, replies, errors, missed, .. } = &self.counts;
-        scheduled - replies - errors.total() - missed.total()
+        self.counts.outstanding()
     }
 
     /// Returns true if all requests and sessions have an outcome.

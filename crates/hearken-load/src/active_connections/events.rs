@@ -285,8 +285,7 @@ impl ActiveConnections {
         let connection = &mut self.connections[token.slot() as usize];
         match connection.stage {
             Stage::Connecting => {
-                let limit = self.connect_timeout.unwrap_or(self.timeout).min(self.timeout);
-                let full = connection.opened_at + limit;
+                let full = connection.opened_at + self.connect_timeout;
                 if full <= now {
                     self.time_out(io, token, TimeoutKind::Connect);
                 } else if self.cut_at <= now {
@@ -305,13 +304,13 @@ impl ActiveConnections {
                 if self.cut_at <= now {
                     return self.cut(io, token);
                 }
-                let whole = (connection.issued_at + self.timeout).min(self.cut_at);
+                let issued_at = connection.issued_at;
                 match self.first_byte_timeout {
                     Some(first) if connection.awaits_first_byte && request.sent + first <= now => {
                         self.time_out(io, token, TimeoutKind::FirstByte);
                     }
                     // The deadline belonged to an earlier request.
-                    _ => io.set_deadline(token, Some(whole)),
+                    _ => io.set_deadline(token, Some(self.reply_deadline(issued_at))),
                 }
             }
             Stage::Thinking => {
