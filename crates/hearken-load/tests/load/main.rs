@@ -29,6 +29,9 @@ mod tls;
 mod unix_socket;
 mod websocket;
 
+use std::thread;
+
+use hearken_load::{Config, Report, StopSignal, run};
 use proptest::prelude::ProptestConfig;
 
 /// Returns a configuration with `default` cases, or with the number in `PROPTEST_CASES`.
@@ -37,4 +40,17 @@ pub(crate) fn cases(default: u32) -> ProptestConfig {
         Some(_) => ProptestConfig::default(),
         None => ProptestConfig::with_cases(default),
     }
+}
+
+/// Runs `config` concurrently with `watch`, and stops it when `watch` returns.
+pub(crate) fn while_running(config: &Config, watch: impl FnOnce()) -> Report {
+    let stop = StopSignal::new();
+    let report = thread::scope(|scope| {
+        let load = scope.spawn(|| run(config, &mut (), &stop));
+        watch();
+        stop.raise();
+        load.join().unwrap().unwrap()
+    });
+    report.validate().unwrap();
+    report
 }

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::io::{find, names};
-use hearken_load::{Config, Profile, Report, SlowGroup, SlowOptions, StopSignal, run};
+use hearken_load::{Config, Profile, Report, SlowGroup, SlowOptions};
 
 use crate::server::tls::{Authority, Closing};
 use crate::server::{Behaviour, Server};
+use crate::while_running;
 
 /// Starts a server that calls `serve` for each connection.
 fn start(serve: impl Fn(TcpStream) -> Option<()> + Clone + Send + 'static) -> SocketAddr {
@@ -46,19 +47,6 @@ fn config(addr: SocketAddr) -> Config {
         timeout: Duration::from_secs(20),
         ..Config::default()
     }
-}
-
-/// Runs `config` concurrently with `watch`, and stops it when `watch` returns.
-fn while_running(config: &Config, watch: impl FnOnce()) -> Report {
-    let stop = StopSignal::new();
-    let report = thread::scope(|scope| {
-        let load = scope.spawn(|| run(config, &mut (), &stop));
-        watch();
-        stop.raise();
-        load.join().unwrap().unwrap()
-    });
-    report.validate().unwrap();
-    report
 }
 
 fn readers(report: &Report) -> &SlowGroup {

@@ -152,14 +152,7 @@ fn config(server: SocketAddr, websocket: &str) -> Config {
 
 /// Runs `config` concurrently with `watch`, and stops it when `watch` returns.
 fn while_running(config: &Config, watch: impl FnOnce()) -> (Report, WebSockets) {
-    let stop = StopSignal::new();
-    let report = thread::scope(|scope| {
-        let load = scope.spawn(|| run(config, &mut (), &stop));
-        watch();
-        stop.raise();
-        load.join().unwrap().unwrap()
-    });
-    report.validate().unwrap();
+    let report = crate::while_running(config, watch);
     let websocket = report.websocket.clone().unwrap();
     (report, websocket)
 }
