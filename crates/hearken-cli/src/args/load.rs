@@ -307,7 +307,7 @@ pub(crate) struct LoadArgs {
     pub(crate) watch_interval: Duration,
     /// Length of the intervals of the result
     ///
-    /// It is reduced if necessary so that each step of --steps has whole intervals.
+    /// With --steps, intervals are shortened so that each step has a whole number of them.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = positive_duration,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) interval: Duration,

@@ -1,5 +1,5 @@
-//! What readers and senders have in common: requests one after the other on each connection, and the
-//! outcomes of these.
+//! The part that slow readers and slow senders share: successive requests on each connection, and
+//! their outcomes.
 
 use std::io;
 use std::ops::Range;

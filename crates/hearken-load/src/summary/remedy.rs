@@ -1,4 +1,4 @@
-//! What to change about the bottleneck of a load.
+//! The remedy for the bottleneck of a load.
 
 use crate::bottleneck::Bottleneck;
 use crate::report::Report;
