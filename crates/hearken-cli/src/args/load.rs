@@ -363,8 +363,8 @@ pub(crate) struct KneeArgs {
     /// Each of 16 rates is offered in several trials, in random order. Between trials, the server can
     /// recover. The result contains reply rate, errors and latency by offered rate, with 95 % confidence
     /// intervals. --html writes it with plots.
-    #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration", "trace", "access_log", "watch",
-        "lockstep", "announce", "slo", "interval", "csv", "hlog", "junit", "github_summary", "label", "quiet"], group = "search", hide_short_help = true, help_heading = "Results")]
+    #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration", "requests", "trace", "access_log",
+        "watch", "lockstep", "announce", "slo", "interval", "csv", "hlog", "junit", "github_summary", "label", "quiet"], group = "search", hide_short_help = true, help_heading = "Results")]
     pub(crate) sweep: bool,
     /// Number of trials at each rate of --sweep
     #[arg(

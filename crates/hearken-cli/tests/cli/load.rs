@@ -324,7 +324,12 @@ fn find_knee_reports_the_highest_rate() {
     assert!(text(&output.stdout).contains("check that a server listens at the URL"));
     fails_with(&["load", &url, "--find-knee", "--precision", "0%"], "precision");
     fails_with(&["load", &url, "--find-knee", "--max-rate", "inf"], "highest rate");
-    for invalid in [&["--find-knee", "--rate", "5"][..], &["--trial", "5s"]] {
+    for invalid in [
+        &["--find-knee", "--rate", "5"][..],
+        &["--find-knee", "-n", "5"],
+        &["--sweep", "-n", "5"],
+        &["--trial", "5s"],
+    ] {
         let output = run(&[&["load", &url], invalid].concat());
         assert_eq!(output.status.code(), Some(2), "{invalid:?}");
     }
