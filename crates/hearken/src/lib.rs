@@ -24,6 +24,7 @@ pub mod limit;
 pub mod mechanism;
 pub mod queue;
 mod ring;
+mod sync;
 mod sys;
 pub mod timer;
 mod unavailable;

@@ -21,6 +21,7 @@
 // Memory is shared with the kernel here. Each block states why that is sound.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
@@ -38,6 +39,8 @@ mod entry;
 mod queues;
 
 pub(crate) use entry::{Cqe, Sqe, op};
+#[cfg(feature = "simulation")]
+pub(crate) use entry::{cqe_flags, sqe_flags};
 use queues::Queues;
 
 /// The time at which the kernel posts completions.
@@ -53,7 +56,7 @@ pub(crate) enum CompletionMode {
 const INFINITE: Duration = Duration::from_secs(1 << 32);
 
 /// A ring. Only the thread that created it can use it.
-pub(crate) struct Ring {
+pub struct Ring {
     queues: Queues,
     fd: OwnedFd,
     /// Whether the kernel sets a flag in the ring while an enter would post completions.
@@ -63,6 +66,12 @@ pub(crate) struct Ring {
     calls: u64,
     overflows: u64,
     not_send: PhantomData<*mut ()>, // (b)
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("fd", &self.fd).finish_non_exhaustive()
+    }
 }
 
 impl Ring {
@@ -107,11 +116,6 @@ impl Ring {
         })
     }
 
-    /// Returns whether only an enter posts completions.
-    pub(crate) fn is_deferred(&self) -> bool {
-        self.deferred
-    }
-
     /// Checks whether the kernel supports an operation.
     pub(crate) fn require_operation(
         &self,
@@ -143,14 +147,86 @@ impl Ring {
         Err(Unavailable { call: "io_uring_register", error, remedy })
     }
 
+    /// Returns whether the kernel has completions that it has not posted to the ring.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        self.queues.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
+    }
+
+    /// Returns whether the completion queue was full before the last enter or is full now. The
+    /// kernel then kept all completions in between.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.had_overflow || self.overflow_flag()
+    }
+
+    #[inline]
+    fn overflow_flag(&self) -> bool {
+        self.queues.flags().contains(IoringSqFlags::CQ_OVERFLOW)
+    }
+}
+
+/// The operations of a ring that [`UringIo`](crate::io::uring::UringIo) uses. Only this crate can
+/// implement it: for the kernel's ring and for a simulated one.
+pub trait RingInterface {
+    /// Returns whether only an enter posts completions.
+    fn is_deferred(&self) -> bool;
+
     /// Registers a ring of `entries` buffers, a power of two, as buffer group `group`.
     ///
     /// # Safety
     /// `addr` is the address of `entries` values of type `struct io_uring_buf`. It is valid as long
     /// as the ring exists. The buffers they name are valid until the last request of the group has
     /// ended.
-    pub(crate) unsafe fn register_buffers(
-        &self,
+    unsafe fn register_buffers(
+        &mut self,
+        addr: u64,
+        entries: u32,
+        group: u16,
+    ) -> Result<(), Unavailable>;
+
+    /// Returns the number of system calls made.
+    fn calls(&self) -> u64;
+
+    /// Returns the number of enters that found the completion queue overflowed.
+    fn overflows(&self) -> u64;
+
+    /// Returns whether there is space for fewer than `more` submissions.
+    fn lacks_space_for(&self, more: u32) -> bool;
+
+    /// Queues a submission. The caller has checked that there is space.
+    ///
+    /// # Safety
+    /// The memory that the entry points to is valid for the operation until it has ended.
+    unsafe fn push(&mut self, entry: Sqe);
+
+    /// Returns whether an enter may submit entries or post completions.
+    fn needs_enter(&self) -> bool;
+
+    /// Returns whether the ring contains completions.
+    fn has_completions(&mut self) -> bool;
+
+    /// Returns the number of completions that [`next`](RingInterface::next) returns.
+    fn available(&self) -> u32;
+
+    /// Returns the next completion as of the last enter or call of `has_completions`. The next
+    /// enter may overwrite the entry.
+    fn next(&mut self) -> Option<Cqe>;
+
+    /// Submits the queued entries and waits for `min` completions (0 does not wait) or the
+    /// timeout. Returns false if completions were lost (d).
+    ///
+    /// # Errors
+    /// The kernel's errors, except those after which the call is repeated later.
+    fn enter(&mut self, min: u32, timeout: Option<Duration>) -> io::Result<bool>;
+}
+
+impl RingInterface for Ring {
+    fn is_deferred(&self) -> bool {
+        self.deferred
+    }
+
+    unsafe fn register_buffers(
+        &mut self,
         addr: u64,
         entries: u32,
         group: u16,
@@ -179,82 +255,48 @@ impl Ring {
         })
     }
 
-    /// Returns the number of system calls made.
     #[inline]
-    pub(crate) fn calls(&self) -> u64 {
+    fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Returns the number of enters that found the completion queue overflowed.
-    pub(crate) fn overflows(&self) -> u64 {
+    fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// Returns whether there is space for fewer than `more` submissions.
     #[inline]
-    pub(crate) fn lacks_space_for(&self, more: u32) -> bool {
+    fn lacks_space_for(&self, more: u32) -> bool {
         self.queues.space() < more
     }
 
-    /// Queues a submission. The caller has checked that there is space.
-    ///
-    /// # Safety
-    /// The memory that the entry points to is valid for the operation until it has ended.
     #[inline(always)]
     #[allow(clippy::inline_always)]
-    pub(crate) unsafe fn push(&mut self, entry: Sqe) {
+    unsafe fn push(&mut self, entry: Sqe) {
         self.queues.push(entry);
     }
 
-    /// Returns whether an enter may submit entries or post completions.
     #[inline]
-    pub(crate) fn needs_enter(&self) -> bool {
+    fn needs_enter(&self) -> bool {
         !self.flagged || self.queues.queued() > 0 || self.has_more()
     }
 
-    /// Returns whether the ring contains completions.
     #[inline]
-    pub(crate) fn has_completions(&mut self) -> bool {
+    fn has_completions(&mut self) -> bool {
         self.queues.has_completions()
     }
 
-    /// Returns whether the kernel has completions that it has not posted to the ring.
     #[inline]
-    pub(crate) fn has_more(&self) -> bool {
-        self.queues.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
-    }
-
-    /// Returns whether the completion queue was full before the last enter or is full now. The
-    /// kernel then kept all completions in between.
-    pub(crate) fn has_overflowed(&self) -> bool {
-        self.had_overflow || self.overflow_flag()
-    }
-
-    #[inline]
-    fn overflow_flag(&self) -> bool {
-        self.queues.flags().contains(IoringSqFlags::CQ_OVERFLOW)
-    }
-
-    /// Returns the number of completions that [`next`](Ring::next) returns.
-    #[inline]
-    pub(crate) fn available(&self) -> u32 {
+    fn available(&self) -> u32 {
         self.queues.available()
     }
 
-    /// Returns the next completion as of the last enter or call of `has_completions`. The next
-    /// enter may overwrite the entry.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Cqe> {
+    fn next(&mut self) -> Option<Cqe> {
         self.queues.take()
     }
 
-    /// Submits the queued entries and waits for `min` completions (0 does not wait) or the
-    /// timeout. Returns false if completions were lost (d).
-    ///
-    /// # Errors
-    /// The kernel's errors, except those after which the call is repeated later.
     #[inline]
-    pub(crate) fn enter(&mut self, min: u32, timeout: Option<Duration>) -> io::Result<bool> {
+    fn enter(&mut self, min: u32, timeout: Option<Duration>) -> io::Result<bool> {
         let unsubmitted = self.queues.queued();
         self.had_overflow = self.overflow_flag();
         self.calls += 1;

@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use rustix::ioctl::{Getter, ioctl};
+use rustix::event::PollFlags;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 
 /// `SIOCOUTQ` (linux/sockios.h).
-const SIOCOUTQ: u32 = 0x5411;
+const SIOCOUTQ: Opcode = 0x5411;
 
 /// Returns the number of bytes in a socket's send queue that the peer has not acknowledged: tcp(7),
 /// `SIOCOUTQ`.
@@ -18,6 +19,13 @@ pub(crate) fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u64> {
     // SAFETY: SIOCOUTQ writes one int.
     let bytes = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new()) }?;
     Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// Returns events of poll(2) as a submission of io_uring contains them.
+#[inline]
+pub(crate) fn poll_events(events: PollFlags) -> u32 {
+    #[allow(clippy::unnecessary_cast, reason = "with its libc backend, rustix has a signed type")]
+    u32::from(events.bits() as u16)
 }
 
 /// `IP_BIND_ADDRESS_NO_PORT` (linux/in.h).

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+#[cfg(feature = "simulation")]
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -25,21 +27,80 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
+pub struct Waker(Channel);
+
+/// The means by which a waker reaches its thread.
+#[derive(Clone, Debug)]
+enum Channel {
+    /// The sending end of a socket pair.
+    Socket(Arc<OwnedFd>),
+    #[cfg(feature = "simulation")]
+    Flag(Arc<WakeFlag>),
+}
 
 impl Waker {
     /// Wakes the waiting thread. If no thread waits, the next wait returns immediately.
     pub fn wake(&self) {
-        // A full socket already contains a wake-up, and a closed one has no waiting thread.
-        let _ = send(&*self.0, &[1], SendFlags::NOSIGNAL);
+        match &self.0 {
+            Channel::Socket(socket) => {
+                // A full socket already contains a wake-up, and a closed one has no waiting thread.
+                let _ = send(socket, &[1], SendFlags::NOSIGNAL);
+            }
+            #[cfg(feature = "simulation")]
+            Channel::Flag(flag) => flag.raise(),
+        }
+    }
+
+    /// Returns the descriptor that wakes the thread when a byte is written to it, as a signal
+    /// handler may do. `None` for the waker of a simulation.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Channel::Socket(socket) => Some(socket.as_fd()),
+            #[cfg(feature = "simulation")]
+            Channel::Flag(_) => None,
+        }
+    }
+
+    /// Returns a waker that raises `flag`.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn from_flag(flag: Arc<WakeFlag>) -> Waker {
+        Waker(Channel::Flag(flag))
     }
 }
 
-impl AsFd for Waker {
-    /// Returns the descriptor that wakes the thread when a byte is written to it, as a signal
-    /// handler may do.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+/// A wake-up that a simulated wait checks.
+#[cfg(feature = "simulation")]
+#[derive(Debug, Default)]
+pub(crate) struct WakeFlag {
+    is_raised: Mutex<bool>,
+    raised: Condvar,
+}
+
+#[cfg(feature = "simulation")]
+impl WakeFlag {
+    fn raise(&self) {
+        *self.lock() = true;
+        self.raised.notify_one();
+    }
+
+    /// Returns whether the flag is raised.
+    pub(crate) fn is_raised(&self) -> bool {
+        *self.lock()
+    }
+
+    /// Lowers the flag and returns whether it was raised.
+    pub(crate) fn take(&self) -> bool {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Blocks until the flag is raised.
+    pub(crate) fn wait(&self) {
+        let lowered = |raised: &mut bool| !*raised;
+        drop(self.raised.wait_while(self.lock(), lowered));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,7 +127,7 @@ impl Wakeups {
 
     /// Creates the channel from its receiving and its sending end.
     pub(crate) fn from_fds([receiver, sender]: [OwnedFd; 2]) -> Wakeups {
-        Wakeups { waker: Waker(Arc::new(sender)), receiver }
+        Wakeups { waker: Waker(Channel::Socket(Arc::new(sender))), receiver }
     }
 
     /// Returns a handle to the sending end.
@@ -81,7 +142,8 @@ impl Wakeups {
 
     /// Returns the descriptor numbers of both ends, in the order of [`of`](Wakeups::from_fds).
     pub(crate) fn raw_fds(&self) -> [RawFd; 2] {
-        [self.receiver.as_raw_fd(), self.waker.0.as_raw_fd()]
+        let sender = self.waker.as_fd().map_or(-1, |sender| sender.as_raw_fd());
+        [self.receiver.as_raw_fd(), sender]
     }
 
     /// Reads all pending wake-ups from `source` and returns whether there were any.

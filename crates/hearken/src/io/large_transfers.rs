@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Body;
+use super::kernel::Kernel;
 use crate::event::Token;
 use crate::timer::Time;
 
@@ -64,24 +65,24 @@ impl LargeTransfers {
 
     /// Returns the next transfer of this turn.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<Token> {
+    pub(super) fn next(&mut self, kernel: &impl Kernel) -> Option<Token> {
         if self.queue.is_empty() {
             return None;
         }
         if !std::mem::replace(&mut self.continues, true) {
-            self.start_phase(Time::now());
+            self.start_phase(kernel.clock());
         }
         if self.is_time_up { None } else { self.queue.pop_front() }
     }
 
     /// Counts transferred bytes.
     #[inline]
-    pub(super) fn count(&mut self, bytes: usize) {
+    pub(super) fn count(&mut self, bytes: usize, kernel: &impl Kernel) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes >= LARGE_TRANSFER {
             self.bytes = 0;
             self.is_time_up =
-                self.is_time_up || (self.budget.is_some() && Time::now() >= self.ends);
+                self.is_time_up || (self.budget.is_some() && kernel.clock() >= self.ends);
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use self::kernel::{Kernel, Linux};
 use crate::event::Token;
 use crate::mechanism::Counters;
 use crate::timer::Time;
@@ -20,18 +21,23 @@ use crate::waker::Waker;
 
 mod address;
 mod buffer;
+mod kernel;
 mod large_transfers;
 mod named;
+mod peek;
 pub mod readiness;
 mod relay;
 mod select;
 mod shared;
+#[cfg(feature = "simulation")]
+pub mod sim;
 mod sockets;
 pub mod uring;
 
 pub use address::{Address, AddressError};
 pub use buffer::{Buffer, Pool};
 pub use named::UnknownName;
+pub use peek::PeekResult;
 pub use select::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
 
 /// Options of a listener.
@@ -333,7 +339,7 @@ pub trait Io {
     /// # Errors
     /// Errors of the kernel; `NotConnected` for a closed token, `Unsupported` for a Unix socket.
     fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
-        sockets::local_addr(self.socket(token))
+        sockets::local_addr(self.socket(token).ok_or(io::ErrorKind::NotConnected)?)
     }
 
     /// Returns the address of a connection's peer.
@@ -341,7 +347,13 @@ pub trait Io {
     /// # Errors
     /// As [`local_addr`](Io::local_addr).
     fn peer_addr(&self, token: Token) -> io::Result<SocketAddr> {
-        sockets::peer_addr(self.socket(token))
+        sockets::peer_addr(self.socket(token).ok_or(io::ErrorKind::NotConnected)?)
+    }
+
+    /// Returns the state of the receiving side of a connection, without receiving. For a closed
+    /// token it returns [`PeekResult::Ended`]. One system call.
+    fn peek(&self, token: Token) -> PeekResult {
+        self.socket(token).map_or(PeekResult::Ended, peek::peek)
     }
 
     /// Reserves table space for a number of connections, so that tables do not move as they grow.
@@ -363,6 +375,20 @@ pub trait Io {
 
     /// Returns the time at which this turn started. It does not read the clock.
     fn now(&self) -> Time;
+
+    /// Returns the current time. Callers read every clock through their `Io`, so that a simulation
+    /// controls the time.
+    #[inline]
+    fn clock(&self) -> Time {
+        Linux.clock()
+    }
+
+    /// Returns the time of day, as the time since 1970-01-01 00:00:00 UTC. Reads the coarse clock,
+    /// which is accurate to a few milliseconds, without a system call.
+    #[inline]
+    fn unix_time(&self) -> Duration {
+        Linux.unix_time()
+    }
 
     /// Returns the pool of buffers, from which the heads of [`Outgoing`] are acquired.
     fn pool(&self) -> &Pool;

@@ -19,18 +19,20 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::net::{self, SendFlags};
+use rustix::net::SendFlags;
 
+use super::kernel::{Kernel, KernelSocket, Linux};
 use super::large_transfers::{LARGE_TRANSFER, LargeTransfers, Queue};
 use super::relay::Relays;
 use super::shared::{self, Backend};
 use super::{
     Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing, Pool,
 };
-use super::{CloseMode, Relay, SendOutcome, sockets};
+use super::{CloseMode, PeekResult, Relay, SendOutcome};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::timer::{Time, Wheel};
@@ -46,8 +48,9 @@ use socket::{Progress, Socket, State, transmit};
 
 /// An [`Io`] over a readiness mechanism. See the [module](self).
 #[derive(Debug)]
-pub struct ReadinessIo<M: Mechanism> {
-    registry: Registry<M, OwnedFd>,
+pub struct ReadinessIo<M: Mechanism, K: Kernel = Linux> {
+    registry: Registry<M, K::Socket>,
+    kernel: K,
     policy: Policy,
     edge: bool,
     one_shot: bool,
@@ -80,7 +83,7 @@ pub struct ReadinessIo<M: Mechanism> {
     undeclared: Vec<Token>,
     /// Connections that wait for a buffer.
     waiting_for_buffer: VecDeque<Token>,
-    relays: Relays,
+    relays: Relays<K>,
 }
 
 impl<M: Mechanism> ReadinessIo<M> {
@@ -102,6 +105,20 @@ impl<M: Mechanism> ReadinessIo<M> {
         wakeups: Wakeups,
     ) -> io::Result<ReadinessIo<M>> {
         let (waker, wakeups) = wakeups.into_parts();
+        ReadinessIo::over(Linux, mechanism, policy, waker, wakeups)
+    }
+}
+
+impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
+    /// Creates an instance that makes its calls to `kernel`. `wakeups` is the receiving end of the
+    /// channel of `waker`.
+    pub(super) fn over(
+        kernel: K,
+        mechanism: M,
+        policy: Policy,
+        waker: Waker,
+        wakeups: K::Socket,
+    ) -> io::Result<ReadinessIo<M, K>> {
         let mut registry = Registry::new(mechanism);
         let wakeups = registry.insert(wakeups);
         registry.declare(wakeups, Interest::READ)?;
@@ -112,8 +129,9 @@ impl<M: Mechanism> ReadinessIo<M> {
         // read.
         let reports_end = semantics.reports.contains(Readiness::READ_CLOSED);
         let initial_state = if edge && !reports_end { State::END_PENDING } else { State::empty() };
-        let now = Time::now();
+        let now = kernel.clock();
         Ok(ReadinessIo {
+            kernel,
             edge,
             reports_end,
             one_shot: semantics.trigger == Trigger::OneShot,
@@ -141,7 +159,7 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 }
 
-impl<M: Mechanism> Backend for ReadinessIo<M> {
+impl<M: Mechanism, K: Kernel> Backend for ReadinessIo<M, K> {
     #[inline]
     fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
         let tries = self.tries_to_send(token);
@@ -150,7 +168,7 @@ impl<M: Mechanism> Backend for ReadinessIo<M> {
         if !tries || socket.sends.is_some() || socket.used as usize >= share {
             return Err(0);
         }
-        let taken = net::send(fd, bytes, flags).unwrap_or(0);
+        let taken = fd.send(bytes, flags).unwrap_or(0);
         socket.has_sent(taken);
         if taken == bytes.len() { Ok(()) } else { Err(taken) }
     }
@@ -175,9 +193,9 @@ impl<M: Mechanism> Backend for ReadinessIo<M> {
     }
 }
 
-impl<M: Mechanism> Io for ReadinessIo<M> {
+impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
     fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
-        let fd = sockets::listen(address, options)?;
+        let fd = self.kernel.listen(address, options)?;
         let mut state = State::LISTENER;
         state.set(State::REPORTS_PEERS, options.peers && address.is_inet());
         Ok(self.register(fd, state))
@@ -190,7 +208,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
-        let fd = sockets::connect(address, options)?;
+        let fd = self.kernel.connect(address, options)?;
         if address.is_inet() {
             let token = self.register(fd, State::CONNECTING | self.initial_state);
             self.declare_later(token);
@@ -256,7 +274,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             transmit(fd, &mut outgoing, socket, share)
         };
         if large {
-            self.large_transfers.count(LARGE_TRANSFER);
+            self.large_transfers.count(LARGE_TRANSFER, &self.kernel);
         }
         let result = match progress {
             Progress::Complete => Ok(()),
@@ -290,7 +308,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn shutdown(&mut self, token: Token) {
-        sockets::shutdown(self.registry.get(token));
+        if let Some(socket) = self.registry.get(token) {
+            socket.shutdown();
+        }
     }
 
     fn close(&mut self, token: Token) {
@@ -306,7 +326,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn abort(&mut self, token: Token) {
-        sockets::reset(self.registry.get(token));
+        if let Some(socket) = self.registry.get(token) {
+            socket.reset_on_close();
+        }
         self.close(token);
     }
 
@@ -319,15 +341,27 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 
     fn delivered(&self, token: Token) -> u64 {
         let sent = self.sockets.get(token.slot() as usize).map_or(0, |socket| socket.sent);
-        sockets::delivered(self.registry.get(token), sent)
+        sent.saturating_sub(self.undelivered(token))
     }
 
     fn undelivered(&self, token: Token) -> u64 {
-        sockets::undelivered(self.registry.get(token))
+        self.registry.get(token).map_or(0, K::Socket::undelivered)
     }
 
     fn socket(&self, token: Token) -> Option<BorrowedFd<'_>> {
-        self.registry.get(token).map(AsFd::as_fd)
+        self.registry.get(token).and_then(K::Socket::descriptor)
+    }
+
+    fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.registry.get(token).ok_or(io::ErrorKind::NotConnected)?.local_addr()
+    }
+
+    fn peer_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.registry.get(token).ok_or(io::ErrorKind::NotConnected)?.peer_addr()
+    }
+
+    fn peek(&self, token: Token) -> PeekResult {
+        self.registry.get(token).map_or(PeekResult::Ended, K::Socket::peek)
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
@@ -350,13 +384,13 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             !self.turn.is_empty() || !self.large_transfers.is_empty() || !self.done.is_empty();
         let timeout = if !has_work && !has_buffers {
             let until = [self.wheel.next_deadline(), until].into_iter().flatten().min();
-            until.map(|until| until.duration_since(Time::now()))
+            until.map(|until| until.duration_since(self.kernel.clock()))
         } else {
             Some(Duration::ZERO)
         };
         self.batch = self.registry.wait(self.policy.batch, timeout)?;
         self.cursor = 0;
-        self.now = Time::now();
+        self.now = self.kernel.clock();
         self.large_transfers.start_turn(self.now);
         Ok(())
     }
@@ -377,7 +411,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                     .event(index)
                     .and_then(|event| self.on_event(event.token, event.readiness))
             } else if let Some(token) =
-                self.turn.pop_front().or_else(|| self.large_transfers.next())
+                self.turn.pop_front().or_else(|| self.large_transfers.next(&self.kernel))
             {
                 self.resume(token)
             } else {
@@ -398,6 +432,16 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.now
     }
 
+    #[inline]
+    fn clock(&self) -> Time {
+        self.kernel.clock()
+    }
+
+    #[inline]
+    fn unix_time(&self) -> Duration {
+        self.kernel.unix_time()
+    }
+
     fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -415,7 +459,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 }
 
-impl<M: Mechanism> Relay for ReadinessIo<M> {
+impl<M: Mechanism, K: Kernel> Relay for ReadinessIo<M, K> {
     fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
         shared::relay(self, from, to, max)
     }

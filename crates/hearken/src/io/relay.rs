@@ -12,13 +12,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags};
-use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+use rustix::net::SendFlags;
 
 use super::RelayEnd;
+use super::kernel::{Kernel, KernelSocket};
 use crate::event::Token;
 
 /// Number of bytes to receive before splicing. Copying fewer bytes is cheaper.
@@ -29,32 +28,26 @@ const PIPE_SIZE: usize = 64 * 1024;
 const MAX_IDLE_PIPES: usize = 16;
 
 /// The relays of an [`Io`](super::Io).
-#[derive(Debug, Default)]
-pub(super) struct Relays {
+#[derive(Debug)]
+pub(super) struct Relays<K: Kernel> {
     /// The relays, by the slots of their sources.
-    all: HashMap<u32, Relay>,
+    all: HashMap<u32, Relay<K>>,
     /// The sources, by the slots of their targets.
     sources: HashMap<u32, Token>,
-    shared: SharedResources,
+    shared: SharedResources<K>,
 }
 
 /// Resources that relays share.
-#[derive(Debug, Default)]
-struct SharedResources {
-    pipes: Vec<Pipe>,
+#[derive(Debug)]
+struct SharedResources<K: Kernel> {
+    pipes: Vec<K::Pipe>,
     /// A receive buffer, used only during a call.
     scratch: Vec<u8>,
 }
 
-#[derive(Debug)]
-struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
-}
-
 /// One relay.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(super) struct Relay<K: Kernel> {
     pub(super) to: Token,
     /// Number of bytes that are still to be received.
     remaining: u64,
@@ -62,7 +55,7 @@ pub(super) struct Relay {
     pub(super) moved: u64,
     /// Number of received bytes in the pipe.
     piped: usize,
-    pipe: Option<Pipe>,
+    pipe: Option<K::Pipe>,
     /// Received bytes that were not spliced. Those before `start` were sent.
     pending: Vec<u8>,
     start: usize,
@@ -89,16 +82,24 @@ pub(super) enum RelayStep {
 }
 
 /// The two sockets of a relay, and its limit, in one turn.
-pub(super) struct RelayTurn<'a> {
-    pub(super) from: BorrowedFd<'a>,
-    pub(super) to: BorrowedFd<'a>,
+pub(super) struct RelayTurn<'a, K: Kernel> {
+    pub(super) kernel: &'a K,
+    pub(super) from: &'a K::Socket,
+    pub(super) to: &'a K::Socket,
     /// Maximum number of bytes to receive.
     pub(super) share: usize,
     /// Whether another receive must follow a short one.
     pub(super) ending: bool,
 }
 
-impl Relays {
+impl<K: Kernel> Default for Relays<K> {
+    fn default() -> Relays<K> {
+        let shared = SharedResources { pipes: Vec::new(), scratch: Vec::new() };
+        Relays { all: HashMap::new(), sources: HashMap::new(), shared }
+    }
+}
+
+impl<K: Kernel> Relays<K> {
     pub(super) fn start(&mut self, from: Token, to: Token, max: u64) {
         self.sources.insert(to.slot(), from);
         let relay = Relay {
@@ -118,7 +119,7 @@ impl Relays {
     }
 
     /// Returns the relay that receives from a socket.
-    pub(super) fn get(&mut self, from: Token) -> Option<&mut Relay> {
+    pub(super) fn get(&mut self, from: Token) -> Option<&mut Relay<K>> {
         self.all.get_mut(&from.slot())
     }
 
@@ -133,7 +134,7 @@ impl Relays {
     }
 
     /// Ends the relay that receives from a socket. Bytes that it holds are lost.
-    pub(super) fn end(&mut self, from: Token) -> Option<Relay> {
+    pub(super) fn end(&mut self, from: Token) -> Option<Relay<K>> {
         let mut relay = self.all.remove(&from.slot())?;
         self.sources.remove(&relay.to.slot());
         relay.release_pipe(&mut self.shared);
@@ -142,14 +143,22 @@ impl Relays {
 
     /// Continues the relay that receives from a socket. Reduces `turn.share` by the number of
     /// received bytes.
-    pub(super) fn advance(&mut self, from: Token, turn: &mut RelayTurn<'_>) -> Option<RelayStep> {
+    pub(super) fn advance(
+        &mut self,
+        from: Token,
+        turn: &mut RelayTurn<'_, K>,
+    ) -> Option<RelayStep> {
         let relay = self.all.get_mut(&from.slot())?;
         Some(relay.advance(&mut self.shared, turn))
     }
 }
 
-impl Relay {
-    fn advance(&mut self, shared: &mut SharedResources, turn: &mut RelayTurn<'_>) -> RelayStep {
+impl<K: Kernel> Relay<K> {
+    fn advance(
+        &mut self,
+        shared: &mut SharedResources<K>,
+        turn: &mut RelayTurn<'_, K>,
+    ) -> RelayStep {
         loop {
             match self.flush(turn.to) {
                 Ok(()) => {}
@@ -167,7 +176,7 @@ impl Relay {
                 return RelayStep::ShareUsed;
             }
             let max = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(turn.share);
-            let received = if self.splices && self.has_pipe(shared) {
+            let received = if self.splices && self.has_pipe(shared, turn.kernel) {
                 self.splice(turn.from, max)
             } else {
                 self.receive(shared, turn, max)
@@ -190,13 +199,11 @@ impl Relay {
     }
 
     /// Sends the bytes that the relay holds.
-    fn flush(&mut self, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn flush(&mut self, to: &K::Socket) -> Result<(), Errno> {
         while self.piped > 0
             && let Some(pipe) = &self.pipe
         {
-            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-            // Without MORE, which would withhold the last bytes until more arrive.
-            match splice(&pipe.read, None, to, None, self.piped, flags) {
+            match to.splice_from(pipe, self.piped) {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(count) => {
                     self.piped = self.piped.saturating_sub(count);
@@ -218,24 +225,23 @@ impl Relay {
     }
 
     /// Moves up to `max` bytes into the empty pipe.
-    fn splice(&mut self, from: BorrowedFd<'_>, max: usize) -> Result<usize, Errno> {
+    fn splice(&mut self, from: &K::Socket, max: usize) -> Result<usize, Errno> {
         let pipe = self.pipe.as_ref().ok_or(Errno::INVAL)?;
-        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-        self.piped = splice(from, None, &pipe.write, None, max.min(PIPE_SIZE), flags)?;
+        self.piped = from.splice_to(pipe, max.min(PIPE_SIZE))?;
         Ok(self.piped)
     }
 
     /// Receives up to `max` bytes, and sends what the target takes.
     fn receive(
         &mut self,
-        shared: &mut SharedResources,
-        turn: &RelayTurn<'_>,
+        shared: &mut SharedResources<K>,
+        turn: &RelayTurn<'_, K>,
         max: usize,
     ) -> Result<usize, Errno> {
         shared.scratch.resize(RECEIVE_SIZE, 0);
         let length = max.min(RECEIVE_SIZE);
         let scratch = &mut shared.scratch[..length];
-        let (count, _) = net::recv(turn.from, &mut *scratch, RecvFlags::empty())?;
+        let count = turn.from.receive_into(scratch)?;
         if count == RECEIVE_SIZE {
             self.splices = self.can_splice;
         }
@@ -251,19 +257,16 @@ impl Relay {
 
     /// Acquires a pipe if the relay has none. Returns whether it has one; without one it stops
     /// splicing.
-    fn has_pipe(&mut self, shared: &mut SharedResources) -> bool {
+    fn has_pipe(&mut self, shared: &mut SharedResources<K>, kernel: &K) -> bool {
         if self.pipe.is_none() {
-            self.pipe = shared.pipes.pop().or_else(|| {
-                let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-                Some(Pipe { read, write })
-            });
+            self.pipe = shared.pipes.pop().or_else(|| kernel.pipe().ok());
             self.splices = self.pipe.is_some();
         }
         self.splices
     }
 
     /// Releases an empty pipe for the next relay, and closes one that is not empty.
-    fn release_pipe(&mut self, shared: &mut SharedResources) {
+    fn release_pipe(&mut self, shared: &mut SharedResources<K>) {
         if let Some(pipe) = self.pipe.take()
             && self.piped == 0
             && shared.pipes.len() < MAX_IDLE_PIPES
@@ -273,9 +276,9 @@ impl Relay {
     }
 }
 
-fn send(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+fn send(to: &impl KernelSocket, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
-        match net::send(to, bytes, SendFlags::NOSIGNAL) {
+        match to.send(bytes, SendFlags::NOSIGNAL) {
             Err(Errno::INTR) => {}
             other => return other,
         }

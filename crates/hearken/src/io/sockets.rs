@@ -1,11 +1,10 @@
-//! Creation of sockets, and queries of their state.
+//! Creation of sockets, and queries of their addresses.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags};
@@ -29,7 +28,7 @@ pub(super) fn listen(address: &Address, options: &ListenOptions) -> io::Result<O
     let fd = match address {
         Address::Inet(addr) => bound(*addr, options)?,
         Address::Unix(path) => {
-            let addr = at(path)?;
+            let addr = unix_address(path)?;
             let fd = of_family(AddressFamily::UNIX)?;
             net::bind(&fd, &addr)?;
             fd
@@ -87,7 +86,7 @@ fn connecting(addr: SocketAddr, options: &ConnectOptions) -> io::Result<OwnedFd>
 }
 
 fn connected(path: &Path) -> io::Result<OwnedFd> {
-    let addr = at(path)?;
+    let addr = unix_address(path)?;
     let fd = of_family(AddressFamily::UNIX)?;
     loop {
         match net::connect(&fd, &addr) {
@@ -107,7 +106,7 @@ fn invalid(reason: &'static str) -> io::Error {
 }
 
 /// Returns the address of the Unix socket at `path`. After a zero byte, it is an abstract name.
-fn at(path: &Path) -> io::Result<SocketAddrUnix> {
+pub(super) fn unix_address(path: &Path) -> io::Result<SocketAddrUnix> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(invalid("the path of a Unix socket is empty"));
@@ -122,54 +121,14 @@ fn at(path: &Path) -> io::Result<SocketAddrUnix> {
     })
 }
 
-/// Accepts a connection. Returns its peer's address with it if requested and an IP address.
-#[inline]
-pub(super) fn accept(
-    listener: impl AsFd,
-    peers: bool,
-) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    if !peers {
-        return net::accept_with(listener, flags).map(|fd| (fd, None));
-    }
-    let (fd, addr) = net::acceptfrom_with(listener, flags)?;
-    Ok((fd, addr.and_then(|addr| addr.try_into().ok())))
-}
-
-/// Shuts down the sending side of a connection.
-pub(super) fn shutdown(fd: Option<impl AsFd>) {
-    if let Some(fd) = fd {
-        // It fails only if the peer has disconnected, which receiving reports.
-        let _ = net::shutdown(fd, net::Shutdown::Write);
-    }
-}
-
-/// Makes closing the connection reset it.
-pub(super) fn reset(fd: Option<impl AsFd>) {
-    if let Some(fd) = fd {
-        // If refused, it is an ordinary close.
-        let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
-    }
-}
-
-/// Returns how many of the `sent` bytes the peer's host has acknowledged.
-pub(super) fn delivered(fd: Option<impl AsFd>, sent: u64) -> u64 {
-    sent.saturating_sub(undelivered(fd))
-}
-
-/// Returns the number of bytes that the socket has taken and the peer's host has not acknowledged.
-pub(super) fn undelivered(fd: Option<impl AsFd>) -> u64 {
-    fd.map_or(0, |fd| sys::unacknowledged_bytes(fd).unwrap_or(0))
-}
-
 /// Returns the local address.
-pub(super) fn local_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
-    of_ip(Some(net::getsockname(fd.ok_or(io::ErrorKind::NotConnected)?)?))
+pub(super) fn local_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    of_ip(Some(net::getsockname(fd)?))
 }
 
 /// Returns the address of the peer.
-pub(super) fn peer_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
-    of_ip(net::getpeername(fd.ok_or(io::ErrorKind::NotConnected)?)?)
+pub(super) fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    of_ip(net::getpeername(fd)?)
 }
 
 fn of_ip(addr: Option<SocketAddrAny>) -> io::Result<SocketAddr> {

@@ -41,13 +41,15 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::event::PollFlags;
-use rustix::net::{self, SendFlags};
+use rustix::net::SendFlags;
 
+use super::kernel::{KernelSocket, Linux};
 use super::large_transfers::{LargeTransfers, Queue};
 use super::named::named;
 use super::readiness::Policy;
@@ -56,16 +58,18 @@ use super::shared::{self, Backend};
 use super::{
     Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing, Pool,
 };
-use super::{CloseMode, Relay, SendOutcome, sockets};
+use super::{CloseMode, PeekResult, Relay, SendOutcome};
 use crate::event::Token;
-use crate::mechanism::{Counters, OptionSpec, Options, Unavailable, Values};
-use crate::ring::{CompletionMode, Cqe, Ring, Sqe, op};
+use crate::mechanism::{Counters, OptionSpec, Options, Source, Unavailable, Values};
+use crate::ring::{CompletionMode, Cqe, Ring, RingInterface, Sqe, op};
+use crate::sys::poll_events;
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
 mod buffers;
 mod closing;
 mod completing;
+mod numbers;
 mod relaying;
 mod sending;
 mod socket;
@@ -74,6 +78,7 @@ mod submitting;
 use buffers::Buffers;
 pub(super) use buffers::Provided;
 use completing::Held;
+pub(in crate::io) use numbers::RingKernel;
 use sending::{Message, Sends};
 use socket::{Sockets, State};
 
@@ -180,13 +185,28 @@ impl Settings {
             completions,
         }
     }
+
+    /// Returns the settings with each value limited to what the kernel supports.
+    pub(super) fn within_limits(self) -> Settings {
+        let submissions = self.submissions.clamp(8, 4096);
+        Settings {
+            buffers: self.buffers.clamp(1, 32_768),
+            buffer_size: self.buffer_size.clamp(64, 1 << 24),
+            turn_bytes: self.turn_bytes.max(1),
+            submissions,
+            completions: self.completions.clamp(2 * submissions, 32_768),
+            ..self
+        }
+    }
 }
 
-/// An [`Io`] over io_uring. See the [module](self).
-pub struct UringIo {
-    ring: Ring,
+/// An [`Io`] over io_uring. See the [module](self). The ring and the kernel are those of Linux, or
+/// simulated.
+pub struct UringIo<R: RingInterface = Ring, K: RingKernel = Linux> {
+    ring: R,
+    kernel: K,
     buffers: Buffers,
-    sockets: Sockets,
+    sockets: Sockets<K::Socket>,
     sends: Sends,
     /// Headers of queued submissions, one for each entry of the submission queue.
     messages: Box<[Message]>,
@@ -198,7 +218,7 @@ pub struct UringIo {
     now: Time,
     pool: Pool,
     waker: Waker,
-    wakeups: OwnedFd,
+    wakeups: K::Socket,
     polls_wakeups: bool,
     /// Number of requests that have not ended.
     in_flight: usize,
@@ -226,14 +246,14 @@ pub struct UringIo {
     /// Sockets that reached their limit of this turn and continue in the next.
     later: VecDeque<Token>,
     /// Connections that the kernel accepted for stopped listeners.
-    accepted_early: VecDeque<(Token, OwnedFd)>,
-    relays: Relays,
+    accepted_early: VecDeque<(Token, K::Socket)>,
+    relays: Relays<K>,
     counters: Counters,
     /// The error after which the instance is unusable.
     failed: Option<io::Error>,
 }
 
-impl fmt::Debug for UringIo {
+impl<R: RingInterface, K: RingKernel> fmt::Debug for UringIo<R, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UringIo")
             .field("deferred", &self.ring.is_deferred())
@@ -270,23 +290,38 @@ impl UringIo {
         settings: Settings,
         wakeups: impl FnOnce() -> Result<Wakeups, Unavailable>,
     ) -> Result<UringIo, Unavailable> {
-        let submissions = settings.submissions.clamp(8, 4096);
-        let completions = settings.completions.clamp(2 * submissions, 32_768);
-        let ring = Ring::open(CompletionMode::Deferred, (submissions, completions))?;
+        let settings = settings.within_limits();
+        let ring =
+            Ring::open(CompletionMode::Deferred, (settings.submissions, settings.completions))?;
         ring.require_operation(op::SEND_ZC, "it needs Linux 6.0, for multishot receives")?;
-        let count = settings.buffers.clamp(1, 32_768) as u16;
-        let size = settings.buffer_size.clamp(64, 1 << 24) as u32;
-        let buffers = Buffers::new(&ring, count, size)?;
-        let (waker, wakeups) = wakeups()?.into_parts();
-        let now = Time::now();
+        UringIo::over(Linux, ring, settings, || Ok(wakeups()?.into_parts()))
+    }
+}
+
+impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
+    /// Creates an instance over a ring of `kernel`. The settings are within their limits. `wakeups`
+    /// creates the channel of wake-ups.
+    pub(in crate::io) fn over(
+        kernel: K,
+        mut ring: R,
+        settings: Settings,
+        wakeups: impl FnOnce() -> Result<(Waker, K::Socket), Unavailable>,
+    ) -> Result<UringIo<R, K>, Unavailable> {
+        let count = settings.buffers as u16;
+        let buffers = Buffers::new(&mut ring, count, settings.buffer_size as u32)?;
+        let (waker, wakeups) = wakeups()?;
+        let now = kernel.clock();
         Ok(UringIo {
             ring,
+            kernel,
             buffers,
-            sockets: Sockets::default(),
+            sockets: Sockets::EMPTY,
             sends: Sends::default(),
-            messages: (0..submissions.next_power_of_two()).map(|_| Message::EMPTY).collect(),
+            messages: (0..settings.submissions.next_power_of_two())
+                .map(|_| Message::EMPTY)
+                .collect(),
             message: 0,
-            settings: Settings { turn_bytes: settings.turn_bytes.max(1), completions, ..settings },
+            settings,
             reserved: usize::MAX,
             wheel: Wheel::new(now),
             now,
@@ -315,7 +350,7 @@ impl UringIo {
     }
 }
 
-impl Backend for UringIo {
+impl<R: RingInterface, K: RingKernel> Backend for UringIo<R, K> {
     #[inline]
     fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
         let socket = self.sockets.get(token).ok_or(0_usize)?;
@@ -325,7 +360,7 @@ impl Backend for UringIo {
             && !socket.state.intersects(prevented_by)
             && let Some(fd) = &socket.fd
         {
-            let taken = net::send(fd, bytes, flags).unwrap_or(0);
+            let taken = fd.send(bytes, flags).unwrap_or(0);
             socket.sent += taken as u64;
             return if taken == bytes.len() { Ok(()) } else { Err(taken) };
         }
@@ -371,9 +406,9 @@ impl Backend for UringIo {
     }
 }
 
-impl Io for UringIo {
+impl<R: RingInterface, K: RingKernel> Io for UringIo<R, K> {
     fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::listen(address, options))?;
+        let fd = self.with_descriptor(|kernel| kernel.listen(address, options))?;
         let mut state = State::LISTENER;
         state.set(State::REPORTS_PEERS, options.peers && address.is_inet());
         Ok(self.sockets.insert(fd, state))
@@ -386,17 +421,17 @@ impl Io for UringIo {
     }
 
     fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::connect(address, options))?; // (h)
+        let fd = self.with_descriptor(|kernel| kernel.connect(address, options))?; // (h)
         if !address.is_inet() {
             let token = self.sockets.insert(fd, State::empty());
             self.done.push_back(Completion { token, kind: CompletionKind::Connected(Ok(())) });
             return Ok(token);
         }
-        let raw = fd.as_raw_fd();
+        let raw = fd.raw();
         let token = self.sockets.insert(fd, State::CONNECTING | State::SENDING);
         self.submit(
             sending::send_request(token.slot()),
-            Sqe::poll(raw, PollFlags::OUT.bits().into(), false),
+            Sqe::poll(raw, poll_events(PollFlags::OUT), false),
         );
         Ok(token)
     }
@@ -442,7 +477,9 @@ impl Io for UringIo {
     }
 
     fn shutdown(&mut self, token: Token) {
-        sockets::shutdown(self.sockets.fd(token));
+        if let Some(socket) = self.sockets.fd(token) {
+            socket.shutdown();
+        }
     }
 
     fn close(&mut self, token: Token) {
@@ -452,7 +489,9 @@ impl Io for UringIo {
     }
 
     fn abort(&mut self, token: Token) {
-        sockets::reset(self.sockets.fd(token));
+        if let Some(socket) = self.sockets.fd(token) {
+            socket.reset_on_close();
+        }
         self.close(token);
     }
 
@@ -464,16 +503,27 @@ impl Io for UringIo {
     }
 
     fn delivered(&self, token: Token) -> u64 {
-        let sent = self.sockets.sent(token);
-        sockets::delivered(self.sockets.fd(token), sent)
+        self.sockets.delivered(token, self.undelivered(token))
     }
 
     fn undelivered(&self, token: Token) -> u64 {
-        sockets::undelivered(self.sockets.fd(token))
+        self.sockets.fd(token).map_or(0, K::Socket::undelivered)
     }
 
     fn socket(&self, token: Token) -> Option<BorrowedFd<'_>> {
-        self.sockets.fd(token)
+        self.sockets.fd(token)?.descriptor()
+    }
+
+    fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.sockets.fd(token).ok_or(io::ErrorKind::NotConnected)?.local_addr()
+    }
+
+    fn peer_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.sockets.fd(token).ok_or(io::ErrorKind::NotConnected)?.peer_addr()
+    }
+
+    fn peek(&self, token: Token) -> PeekResult {
+        self.sockets.fd(token).map_or(PeekResult::Ended, K::Socket::peek)
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
@@ -496,7 +546,7 @@ impl Io for UringIo {
             }
         } else {
             let until = [self.wheel.next_deadline(), until].into_iter().flatten().min();
-            let timeout = until.map(|until| until.duration_since(Time::now()));
+            let timeout = until.map(|until| until.duration_since(self.kernel.clock()));
             self.enter(u32::from(timeout != Some(Duration::ZERO)), timeout);
         }
         if let Some(error) = self.failed.take() {
@@ -506,7 +556,7 @@ impl Io for UringIo {
         self.accepts_left = MAX_ACCEPTS;
         self.start_batch();
         self.counters.empty_waits += u64::from(self.batch_left == 0);
-        self.now = Time::now();
+        self.now = self.kernel.clock();
         self.large_transfers.start_turn(self.now);
         Ok(())
     }
@@ -527,7 +577,7 @@ impl Io for UringIo {
                 let completion = self.drained.pop_front().or_else(|| self.ring.next());
                 completion.and_then(|completion| self.complete(completion))
             } else if let Some(token) =
-                self.turn.pop_front().or_else(|| self.large_transfers.next())
+                self.turn.pop_front().or_else(|| self.large_transfers.next(&self.kernel))
             {
                 self.resume(token)
             } else {
@@ -552,6 +602,16 @@ impl Io for UringIo {
         self.now
     }
 
+    #[inline]
+    fn clock(&self) -> Time {
+        self.kernel.clock()
+    }
+
+    #[inline]
+    fn unix_time(&self) -> Duration {
+        self.kernel.unix_time()
+    }
+
     fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -570,7 +630,7 @@ impl Io for UringIo {
     }
 }
 
-impl Relay for UringIo {
+impl<R: RingInterface, K: RingKernel> Relay for UringIo<R, K> {
     fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
         shared::relay(self, from, to, max)
     }

@@ -42,7 +42,9 @@ pub mod trigger;
 pub mod uring_poll;
 
 pub use options::{OptionSpec, Options, Values};
-pub use registry::{Counters, Registry};
+#[cfg(feature = "simulation")]
+pub(crate) use registry::sealed;
+pub use registry::{Counters, Registry, Source};
 pub(crate) use table::in_new_thread;
 pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
@@ -382,7 +384,8 @@ pub trait Open: Mechanism + Sized + 'static {
 }
 
 /// The result of [`Mechanism::event`] if there is no event.
-const NO_EVENT: Event = Event { token: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
+pub(crate) const NO_EVENT: Event =
+    Event { token: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
 
 /// Returns the descriptor in the form that system calls take.
 ///

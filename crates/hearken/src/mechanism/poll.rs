@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use super::{Mechanism, Open, Options, Semantics, Unavailable};
 use super::{WaitCost, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
+use crate::sys::poll_events;
 
 /// poll(2).
 #[derive(Debug, Default)]
@@ -182,7 +183,7 @@ pub(crate) fn readiness(flags: PollFlags) -> Readiness {
     if flags.contains(PollFlags::NVAL) {
         return Readiness::READABLE | Readiness::WRITABLE | Readiness::ERROR;
     }
-    Readiness::from_poll(flags.bits().into())
+    Readiness::from_poll(poll_events(flags))
 }
 
 impl Open for Poll {

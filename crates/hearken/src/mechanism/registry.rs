@@ -28,6 +28,29 @@ pub struct Counters {
     pub calls: u64,
 }
 
+/// Something that a mechanism watches: a type with a descriptor.
+///
+/// Implemented for all types that implement [`AsFd`], and in this crate only.
+pub trait Source: sealed::Sealed {
+    /// Returns the number by which the mechanism knows the source: that of its descriptor. The
+    /// number of a simulated socket means something to the simulated mechanism only.
+    fn raw(&self) -> RawFd;
+}
+
+pub(crate) mod sealed {
+    /// Prevents implementations in other crates, whose numbers might not be open descriptors.
+    pub trait Sealed {}
+}
+
+impl<S: AsFd + ?Sized> sealed::Sealed for S {}
+
+impl<S: AsFd + ?Sized> Source for S {
+    #[inline]
+    fn raw(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 /// A mechanism and the sources that it watches.
 ///
 /// ```
@@ -58,7 +81,7 @@ pub struct Counters {
 /// code cannot close or replace it in the meantime. `'static` excludes sources that borrow their
 /// descriptor. Dropping the registry drops the mechanism before the sources.
 #[derive(Debug)]
-pub struct Registry<M: Mechanism, S: AsFd + 'static> {
+pub struct Registry<M: Mechanism, S: Source + 'static> {
     // Declared before the slots, so that it is dropped while they are open.
     mechanism: M,
     slots: Vec<Slot<S>>,
@@ -77,7 +100,7 @@ struct Slot<S> {
     exclusive: bool,
 }
 
-impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
+impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
     /// Creates an empty registry over `mechanism`.
     pub fn new(mechanism: M) -> Registry<M, S> {
         Registry { mechanism, slots: Vec::new(), free: Vec::new(), counters: Counters::default() }
@@ -116,7 +139,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
 
     /// Adds a source without registering it with the mechanism. Amortised O(1).
     pub fn insert(&mut self, source: S) -> Token {
-        let fd = source.as_fd().as_raw_fd();
+        let fd = source.raw();
         let index = self.free.pop().unwrap_or_else(|| {
             let slot = Slot {
                 source: None,
@@ -313,3 +336,6 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         self.counters.spurious += 1;
     }
 }
+
+#[cfg(test)]
+mod memory_tests;

@@ -10,9 +10,9 @@ mod level;
 
 pub use level::AsLevel;
 
-/// Returns a static reference to the semantics of an adapter. The number of different values is
+/// Returns a static reference to the semantics that are computed. The number of different values is
 /// small and bounded, so leaking them is harmless.
-fn intern(semantics: Semantics) -> &'static Semantics {
+pub(crate) fn intern(semantics: Semantics) -> &'static Semantics {
     static KNOWN: Mutex<Vec<&'static Semantics>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(same) = known.iter().find(|same| ***same == semantics) {

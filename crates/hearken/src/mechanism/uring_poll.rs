@@ -34,7 +34,7 @@ use self::completions::{Completions, State, Watch, user_data};
 use super::options::{OptionSpec, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
-use crate::ring::{CompletionMode, Ring, Sqe};
+use crate::ring::{CompletionMode, Ring, RingInterface, Sqe};
 
 mod completions;
 

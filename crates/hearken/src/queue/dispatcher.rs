@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
 
 use rustix::buffer::spare_capacity;
@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::shared::Wake;
 use crate::event::Token;
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::waker::Waker;
 
 /// Notifies one queue that a shared source may be ready.
@@ -150,8 +151,8 @@ struct Sources {
 
 /// Returns the dispatcher of this process, which the first call starts.
 fn dispatcher() -> io::Result<Arc<Dispatcher>> {
-    static DISPATCHER: Mutex<Option<Arc<Dispatcher>>> = Mutex::new(None);
-    let mut dispatcher = lock(&DISPATCHER);
+    static DISPATCHER: std::sync::Mutex<Option<Arc<Dispatcher>>> = std::sync::Mutex::new(None);
+    let mut dispatcher = DISPATCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(dispatcher) = &*dispatcher {
         return Ok(dispatcher.clone());
     }
@@ -205,3 +206,6 @@ impl Dispatcher {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(all(test, loom))]
+mod models;

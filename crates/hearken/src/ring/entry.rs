@@ -9,22 +9,22 @@ use rustix::io_uring::{
 
 /// A submission.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Sqe {
-    opcode: u8,
-    flags: u8,
-    ioprio: u16,
-    fd: RawFd,
-    offset: u64,
-    addr: u64,
-    len: u32,
-    op_flags: u32,
-    user_data: u64,
-    buf_group: u16,
-    personality: u16,
-    file_index: u32,
-    addr3: u64,
-    reserved: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct Sqe {
+    pub(crate) opcode: u8,
+    pub(crate) flags: u8,
+    pub(crate) ioprio: u16,
+    pub(crate) fd: RawFd,
+    pub(crate) offset: u64,
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) op_flags: u32,
+    pub(crate) user_data: u64,
+    pub(crate) buf_group: u16,
+    pub(crate) personality: u16,
+    pub(crate) file_index: u32,
+    pub(crate) addr3: u64,
+    pub(crate) reserved: u64,
 }
 
 const _: () = assert!(size_of::<Sqe>() == 64 && size_of::<Cqe>() == 16);
@@ -41,10 +41,12 @@ pub(crate) mod op {
 }
 
 /// `IOSQE_*`.
-const LINK: u8 = 1 << 2;
-const HARDLINK: u8 = 1 << 3;
-const BUFFER_SELECT: u8 = 1 << 5;
-const SKIP_SUCCESS: u8 = 1 << 6;
+pub(crate) mod sqe_flags {
+    pub(crate) const LINK: u8 = 1 << 2;
+    pub(crate) const HARDLINK: u8 = 1 << 3;
+    pub(crate) const BUFFER_SELECT: u8 = 1 << 5;
+    pub(crate) const SKIP_SUCCESS: u8 = 1 << 6;
+}
 
 // Always inlined, so that an entry is written only once, directly to the queue.
 #[allow(clippy::inline_always)]
@@ -116,7 +118,7 @@ impl Sqe {
     pub(crate) fn receive(fd: RawFd, group: u16, multishot: bool) -> Sqe {
         let ioprio = if multishot { IoringRecvFlags::MULTISHOT.bits() } else { 0 };
         let receive = Sqe::new(IoringOp::Recv as u8, fd);
-        Sqe { flags: BUFFER_SELECT, ioprio, buf_group: group, ..receive }
+        Sqe { flags: sqe_flags::BUFFER_SELECT, ioprio, buf_group: group, ..receive }
     }
 
     /// Sends `bytes`, which stay valid until the completion.
@@ -145,13 +147,13 @@ impl Sqe {
     /// fails.
     #[inline(always)]
     pub(crate) fn link(self) -> Sqe {
-        Sqe { flags: self.flags | LINK, ..self }
+        Sqe { flags: self.flags | sqe_flags::LINK, ..self }
     }
 
     /// Links the next entry: it starts after this one has ended, successfully or not.
     #[inline(always)]
     pub(crate) fn hard_link(self) -> Sqe {
-        Sqe { flags: self.flags | HARDLINK, ..self }
+        Sqe { flags: self.flags | sqe_flags::HARDLINK, ..self }
     }
 
     /// Sets the user data that the completion carries.
@@ -163,23 +165,25 @@ impl Sqe {
     /// Suppresses the completion of a success.
     #[inline(always)]
     pub(crate) fn skip_success(self) -> Sqe {
-        Sqe { flags: self.flags | SKIP_SUCCESS, ..self }
+        Sqe { flags: self.flags | sqe_flags::SKIP_SUCCESS, ..self }
     }
 }
 
 /// A completion.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Cqe {
-    user_data: u64,
-    result: i32,
-    flags: u32,
+#[derive(Clone, Copy, Debug)]
+pub struct Cqe {
+    pub(crate) user_data: u64,
+    pub(crate) result: i32,
+    pub(crate) flags: u32,
 }
 
 /// `IORING_CQE_F_*`, and the position of the buffer ID.
-const BUFFER: u32 = 1;
-const MORE: u32 = 1 << 1;
-const BUFFER_SHIFT: u32 = 16;
+pub(crate) mod cqe_flags {
+    pub(crate) const BUFFER: u32 = 1;
+    pub(crate) const MORE: u32 = 1 << 1;
+    pub(crate) const BUFFER_SHIFT: u32 = 16;
+}
 
 impl Cqe {
     /// Returns the user data of the submission.
@@ -197,12 +201,13 @@ impl Cqe {
     /// Returns the ID of the provided buffer that was used, if any.
     #[inline]
     pub(crate) fn buffer(&self) -> Option<u16> {
-        (self.flags & BUFFER != 0).then_some((self.flags >> BUFFER_SHIFT) as u16)
+        (self.flags & cqe_flags::BUFFER != 0)
+            .then_some((self.flags >> cqe_flags::BUFFER_SHIFT) as u16)
     }
 
     /// Returns whether the request will have more completions.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
-        self.flags & MORE != 0
+        self.flags & cqe_flags::MORE != 0
     }
 }

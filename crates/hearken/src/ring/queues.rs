@@ -93,7 +93,13 @@ impl Queues {
         let shared = Mapping::new(ring, length, IORING_OFF_SQ_RING)?;
         let length = size_of::<Sqe>() * params.sq_entries as usize;
         let entries = Mapping::new(ring, length, IORING_OFF_SQES)?;
-        if indexed {
+        Ok(Queues::over(shared, entries, params))
+    }
+
+    /// Creates the queues in memory that the kernel has initialised.
+    fn over(shared: Mapping, entries: Mapping, params: &io_uring_params) -> Queues {
+        let (sq, cq) = (&params.sq_off, &params.cq_off);
+        if !params.flags.contains(IoringSetupFlags::NO_SQARRAY) {
             // Slot i always contains entry i.
             for entry in 0..params.sq_entries {
                 let index = Shared(shared.at(sq.array + 4 * entry));
@@ -101,7 +107,7 @@ impl Queues {
             }
         }
         let shared_at = |offset| Shared(shared.at(offset));
-        Ok(Queues {
+        Queues {
             tail: shared_at(sq.tail).get().load(Ordering::Relaxed),
             consumed: shared_at(sq.head).get().load(Ordering::Relaxed),
             mask: shared_at(sq.ring_mask).get().load(Ordering::Relaxed),
@@ -116,7 +122,7 @@ impl Queues {
             shared_next: shared_at(cq.head),
             shared_produced: shared_at(cq.tail),
             _mappings: [shared, entries],
-        })
+        }
     }
 
     /// Returns the number of submissions that the kernel has not consumed.
@@ -189,3 +195,6 @@ impl Queues {
         IoringSqFlags::from_bits_retain(self.flags.get().load(Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod memory_tests;

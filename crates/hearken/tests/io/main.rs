@@ -1,4 +1,5 @@
-//! The contract of `Io`, over every mechanism and policy, and over io_uring; and the buffer pool.
+//! The contract of `Io`, over every mechanism and policy, over io_uring and over a simulated
+//! network; and the buffer pool.
 //! All tests: `cargo test -p hearken --test io`; some: `... -- epoll-edge`, or `... -- uring`.
 //! One: `cargo test -p hearken --test io -- --exact poll::tiny::sending::sends_complete_in_order`.
 //! By default, cases are selected pairwise from the product of mechanisms, policies and clauses.
@@ -6,10 +7,11 @@
 //!
 //! The clauses use operations and completions only. Each clause is a function over [`Case`], which
 //! creates a new `impl Io`, so another implementation needs only one more function like
-//! [`over_readiness`]. [`checked::Checked`] asserts at every completion of every test what must
+//! [`over_readiness`]. [`Checked`](hearken::io::sim::Checked) asserts at every completion of every test what must
 //! always hold, and [`net::Net`] drives it. The clauses in [`machine`] also use threads, sockets of
 //! the standard library, and the descriptor table.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
@@ -18,7 +20,6 @@ use hearken::io::readiness::{InterestPolicy, Order, Policy, ReadinessIo};
 use hearken::mechanism::Trigger;
 use libtest_mimic::Trial;
 
-mod checked;
 mod connections;
 mod deadlines;
 mod hop;
@@ -31,6 +32,10 @@ mod receiving;
 mod relay_ends;
 mod relaying;
 mod sending;
+mod sim_kernel;
+mod sim_only;
+mod sim_ring;
+mod sim_settings;
 #[path = "../suite/mod.rs"]
 mod suite;
 mod turns;
@@ -38,7 +43,7 @@ mod unix;
 mod uring_only;
 mod uring_settings;
 
-use suite::{AnyMechanism, MechanismTarget, Subject};
+use suite::{AnyMechanism, MechanismTarget, Subject, Target};
 
 /// An implementation of `Io` under test, and the properties of its settings that clauses depend on.
 struct Case<'a, I> {
@@ -210,7 +215,23 @@ fn main() -> ExitCode {
     let _programs = suite::load_kernel_programs();
     let mut trials = readiness_trials();
     trials.extend(suite::trials_over("", uring_settings::ALL.iter().copied(), uring_trials));
+    trials.extend(suite::trials_over("", sim_settings::ALL.iter().copied(), |setting| {
+        sim_trials(setting, |_| true, sim_settings::over_sim)
+    }));
+    trials.extend(sim_kernel_trials());
+    trials.extend(suite::trials_over("", sim_ring::all(), |setting| {
+        let mut trials = sim_trials(
+            setting,
+            |clause| sim_ring::is_selected(setting, clause),
+            sim_ring::over_sim,
+        );
+        trials.retain(|trial| !sim_ring::is_excluded(setting, trial.name()));
+        trials
+    }));
     trials.extend(suite::plain_trials("uring_only", uring_only::tests()));
+    trials.extend(suite::plain_trials("sim_kernel", sim_kernel::tests()));
+    trials.extend(suite::plain_trials("sim_only", sim_only::tests()));
+    trials.extend(suite::plain_trials("sim_ring", sim_ring::tests()));
     trials.extend(suite::plain_trials("pool", pool::tests()));
     suite::run(trials)
 }
@@ -220,22 +241,45 @@ fn main() -> ExitCode {
 fn readiness_trials() -> Vec<Trial> {
     let ranks = ranks();
     suite::trials_over("", suite::subjects(), |subject| {
-        let rank = ranks[&subject.to_string()];
-        let mut trials = Vec::new();
-        for (clause_index, (clause, test)) in clauses().into_iter().enumerate() {
-            let index = suite::pairwise(rank, clause_index, policy::ALL.len());
-            let selected = policy_of_clause(clause).unwrap_or(policy::ALL[index].0);
-            for (policy, make) in policy::ALL {
-                trials.extend(suite::product_trial(*policy == selected, || {
-                    let name = format!("{policy}::{clause}");
-                    suite::trial("", subject, &name, move |subject| {
-                        over_readiness(subject, make(), test);
-                    })
-                }));
-            }
-        }
-        trials
+        trials_of_policies(subject, ranks[&subject.to_string()], 1, &clauses(), over_readiness)
     })
+}
+
+/// Returns the trials of `Io` over simulated mechanisms. Each runs a third of the clauses by default,
+/// each under one policy.
+fn sim_kernel_trials() -> Vec<Trial> {
+    let rank = Cell::new(0);
+    suite::trials_over("", sim_kernel::all(), |setting| {
+        rank.set(rank.get() + 1);
+        let mut clauses = clauses();
+        clauses.retain(|(clause, _)| !setting.excludes(clause));
+        trials_of_policies(setting, rank.get(), 3, &clauses, sim_kernel::over_sim)
+    })
+}
+
+/// Returns a trial for each policy and clause. One of `share` clauses is selected, under one policy,
+/// which both depend on the rank of the target.
+fn trials_of_policies<T: Target, I: 'static>(
+    target: &T,
+    rank: usize,
+    share: usize,
+    clauses: &[(&'static str, Clause<I>)],
+    run: fn(&T, Policy, Clause<I>),
+) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (clause_index, &(clause, test)) in clauses.iter().enumerate() {
+        let index = suite::pairwise(rank, clause_index, policy::ALL.len());
+        let selected = policy_of_clause(clause).unwrap_or(policy::ALL[index].0);
+        for (policy, make) in policy::ALL {
+            let is_selected =
+                *policy == selected && suite::pairwise(rank, clause_index, share) == 0;
+            trials.extend(suite::product_trial(is_selected, || {
+                let name = format!("{policy}::{clause}");
+                suite::trial("", target, &name, move |target| run(target, make(), test))
+            }));
+        }
+    }
+    trials
 }
 
 /// Returns the rank of each available mechanism among those with the same trigger.
@@ -269,6 +313,22 @@ fn uring_trials(setting: &uring_settings::Setting) -> Vec<Trial> {
         })
     };
     clauses().into_iter().enumerate().filter_map(trial).collect()
+}
+
+/// Returns the trials of a simulated `Io`: one for each clause that a simulation can run. By
+/// default, those run whose index is selected.
+fn sim_trials<T: Target, I: Relay + 'static>(
+    target: &T,
+    is_selected: impl Fn(usize) -> bool,
+    run: fn(&T, Clause<I>),
+) -> Vec<Trial> {
+    let clauses = clauses().into_iter().filter(|(clause, _)| !sim_settings::is_excluded(clause));
+    let trial = |(index, (clause, test))| {
+        suite::product_trial(is_selected(index), || {
+            suite::trial("", target, clause, move |target| run(target, test))
+        })
+    };
+    clauses.enumerate().filter_map(trial).collect()
 }
 
 /// The policies.

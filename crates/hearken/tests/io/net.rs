@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearken::Token;
+use hearken::io::sim::Checked;
 use hearken::io::{Body, Buffer, CompletionKind, FilePart, Io, ListenOptions, Outgoing, RelayEnd};
 use hearken::io::{CloseMode, SendOutcome};
 
 use crate::Case;
-use crate::checked::Checked;
 
 /// Maximum time to wait for an expected event, which no successful test reaches.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -124,8 +124,9 @@ pub(crate) fn connect_fails_immediately_without_a_listener<I: Io>(case: &Case<'_
     assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);
     let left = dir.path().join("left");
     let listener = net.io.listen(&unix(&left), &ListenOptions::default()).unwrap();
+    let is_real = net.io.socket(listener).is_some();
     net.io.close(listener);
-    assert!(left.exists());
+    assert!(left.exists() || !is_real);
     let refused = net.io.connect(&unix(&left), None);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(net.io.open_count(), 2);

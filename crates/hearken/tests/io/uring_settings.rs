@@ -12,12 +12,12 @@ use crate::{Case, Clause};
 /// Settings with their name.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
-    name: &'static str,
-    make: fn() -> Settings,
+    pub(crate) name: &'static str,
+    pub(crate) make: fn() -> Settings,
     /// See [`Case`].
-    turn_bytes: Option<usize>,
+    pub(crate) turn_bytes: Option<usize>,
     /// See [`Case`].
-    bulk_bytes: Option<usize>,
+    pub(crate) bulk_bytes: Option<usize>,
 }
 
 /// The settings. Those after the first two are selected pairwise.

@@ -491,7 +491,7 @@ fn a_wake_up_before_a_wait_ends_it(queue: Queue) {
     queue.waker().wake();
     assert!(queue.next_events(1, None).unwrap().woken());
     // Written through the descriptor, as in a signal handler.
-    rustix::io::write(queue.waker().as_fd(), &[0]).unwrap();
+    rustix::io::write(queue.waker().as_fd().unwrap(), &[0]).unwrap();
     assert!(queue.next_events(1, None).unwrap().woken());
 }
 
@@ -625,7 +625,7 @@ fn dropping_queue_and_registrations_closes_all(queue: Queue) {
     assert!(peers.iter().all(is_closed));
     drop(queue);
     // The wake-up socket has no peer, so the queue has released everything.
-    let write = rustix::io::write(waker.as_fd(), &[0]);
+    let write = rustix::io::write(waker.as_fd().unwrap(), &[0]);
     assert_eq!(write, Err(rustix::io::Errno::PIPE));
 }
 

@@ -3,19 +3,18 @@
 //! While a relay waits for bytes, its source is started. While it waits for space, the source is
 //! not. The declared interest therefore follows the same rules as for receiving and sending.
 
-use std::os::fd::AsFd;
-
 use rustix::io::Errno;
 
 use super::socket::State;
 use super::{InterestPolicy, ReadinessIo};
 use crate::event::{Interest, Token};
+use crate::io::kernel::Kernel;
 use crate::io::large_transfers::Queue;
 use crate::io::relay::{RelayStep, RelayTurn, target_closed};
 use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::mechanism::Mechanism;
 
-impl<M: Mechanism> ReadinessIo<M> {
+impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
     /// Continues the relay from `from`, unless it waits for space.
     pub(super) fn resume_relay(&mut self, from: Token) -> Option<Completion> {
         let to = self.relays.get(from)?.to;
@@ -36,14 +35,14 @@ impl<M: Mechanism> ReadinessIo<M> {
         let tried = socket.state.contains(State::READABLE);
         let ending = socket.state.contains(State::END_PENDING);
         let (source, sink) = (self.registry.get(from)?, self.registry.get(to)?);
-        let mut now = RelayTurn { from: source.as_fd(), to: sink.as_fd(), share, ending };
+        let mut now = RelayTurn { kernel: &self.kernel, from: source, to: sink, share, ending };
         let relay = self.relays.get(from)?;
         let before = relay.moved;
         (relay.readable, relay.would_block) = (tried, false);
         let step = self.relays.advance(from, &mut now)?;
         let used = share - now.share;
         socket.used = socket.used.saturating_add(used as u32);
-        self.large_transfers.count(used);
+        self.large_transfers.count(used, &self.kernel);
         let relay = self.relays.get(from)?;
         let (moved, readable, would_block) =
             (relay.moved - before, relay.readable, relay.would_block);

@@ -1,13 +1,13 @@
 //! The state of a socket, and sends.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
+use std::io;
 
 use bytes::Buf;
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags};
+use rustix::net::SendFlags;
 
+use crate::io::kernel::KernelSocket;
 use crate::io::{Body, Outgoing};
 
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ pub(super) enum Progress {
 /// Sends as much of `outgoing` as the socket takes, until the connection reaches its limit of this
 /// turn.
 pub(super) fn transmit(
-    fd: BorrowedFd<'_>,
+    fd: &impl KernelSocket,
     outgoing: &mut Outgoing,
     socket: &mut Socket,
     share: usize,
@@ -86,21 +86,17 @@ pub(super) fn transmit(
     loop {
         let taken = match (&mut outgoing.body, outgoing.head.is_empty()) {
             (Body::None, true) => return Progress::Complete,
-            (Body::None, false) => net::send(fd, &outgoing.head, SendFlags::NOSIGNAL),
+            (Body::None, false) => fd.send(&outgoing.head, SendFlags::NOSIGNAL),
             (Body::Bytes(bytes), true) if bytes.is_empty() => return Progress::Complete,
-            (Body::Bytes(bytes), true) => net::send(fd, bytes, SendFlags::NOSIGNAL),
-            (Body::Bytes(bytes), false) => {
-                let parts = [IoSlice::new(&outgoing.head), IoSlice::new(bytes)];
-                let mut nothing = net::SendAncillaryBuffer::default();
-                net::sendmsg(fd, &parts, &mut nothing, SendFlags::NOSIGNAL)
-            }
+            (Body::Bytes(bytes), true) => fd.send(bytes, SendFlags::NOSIGNAL),
+            (Body::Bytes(bytes), false) => fd.send_both(&outgoing.head, bytes),
             (Body::File(part), _) if part.length == 0 && outgoing.head.is_empty() => {
                 return Progress::Complete;
             }
             (Body::File(part), false) => {
                 let mut flags = SendFlags::NOSIGNAL;
                 flags.set(SendFlags::MORE, part.length > 0);
-                net::send(fd, &outgoing.head, flags)
+                fd.send(&outgoing.head, flags)
             }
             (Body::File(part), true) => {
                 let left = share.saturating_sub(socket.used as usize);
@@ -108,7 +104,7 @@ pub(super) fn transmit(
                     return Progress::Yielded;
                 }
                 let count = usize::try_from(part.length).unwrap_or(usize::MAX).min(left);
-                match rustix::fs::sendfile(fd, &*part.file, Some(&mut part.offset), count) {
+                match fd.send_file(part, count) {
                     Ok(0) => return Progress::Failed(io::ErrorKind::UnexpectedEof.into()),
                     Ok(taken) => {
                         part.length -= taken as u64;

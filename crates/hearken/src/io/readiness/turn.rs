@@ -3,23 +3,20 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, sockopt};
 
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
+use crate::io::kernel::{Kernel, KernelSocket};
 use crate::io::large_transfers::{ACCEPT_COST, Queue};
 use crate::io::shared::{NO_TOKEN, is_transient};
-use crate::io::{Completion, CompletionKind, Outgoing, RelayEnd, sockets};
+use crate::io::{Completion, CompletionKind, Outgoing, RelayEnd};
 use crate::mechanism::Mechanism;
-use crate::waker::Wakeups;
 
-impl<M: Mechanism> ReadinessIo<M> {
-    pub(super) fn register(&mut self, fd: OwnedFd, state: State) -> Token {
+impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
+    pub(super) fn register(&mut self, fd: K::Socket, state: State) -> Token {
         let token = self.registry.insert(fd);
         let slot = token.slot() as usize;
         if slot >= self.sockets.len() {
@@ -31,8 +28,8 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     /// Returns the descriptor and the record of an open socket.
     #[inline]
-    pub(super) fn socket_mut(&mut self, token: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
-        let fd = self.registry.get(token)?.as_fd();
+    pub(super) fn socket_mut(&mut self, token: Token) -> Option<(&K::Socket, &mut Socket)> {
+        let fd = self.registry.get(token)?;
         Some((fd, &mut self.sockets[token.slot() as usize]))
     }
 
@@ -151,15 +148,19 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     /// Handles one event of the batch.
     pub(super) fn on_event(&mut self, token: Token, readiness: Readiness) -> Option<Completion> {
-        if self.one_shot {
-            self.declare_later(token);
-        }
         if token == self.wakeups {
             if let Some(wakeups) = self.registry.get(token) {
-                Wakeups::drain(wakeups);
+                wakeups.drain_wakeups();
             }
             self.registry.would_block(token, Interest::READ);
+            if self.one_shot {
+                // For reading only, under every policy: it is always writable.
+                let _ = self.registry.declare(token, Interest::READ);
+            }
             return Some(Completion { token: NO_TOKEN, kind: CompletionKind::Woken });
+        }
+        if self.one_shot {
+            self.declare_later(token);
         }
         let socket = &mut self.sockets[token.slot() as usize];
         socket.used = 0;
@@ -207,10 +208,7 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     fn on_connected(&mut self, token: Token) -> Option<Completion> {
         let (fd, socket) = self.socket_mut(token)?;
-        let result = match sockopt::socket_error(fd) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(errno)) | Err(errno) => Err(errno.into()),
-        };
+        let result = fd.take_error().map_err(io::Error::from);
         socket.state.remove(State::CONNECTING);
         // The first bytes may have arrived in the same event.
         let may_receive = socket.state.contains(State::STARTED | State::READABLE);
@@ -228,11 +226,11 @@ impl<M: Mechanism> ReadinessIo<M> {
         let limit = self.policy.accept_limit.map_or(u32::MAX, NonZeroU32::get);
         let (fd, socket) = self.socket_mut(token)?;
         let kind = loop {
-            match sockets::accept(fd, socket.state.contains(State::REPORTS_PEERS)) {
+            match fd.accept(socket.state.contains(State::REPORTS_PEERS)) {
                 Ok((accepted, peer)) => {
                     socket.used += 1;
                     let is_limit_reached = socket.used >= limit;
-                    self.large_transfers.count(ACCEPT_COST);
+                    self.large_transfers.count(ACCEPT_COST, &self.kernel);
                     // More connections may be waiting. The listener goes first, so accepted
                     // connections come after it.
                     if is_limit_reached || self.large_transfers.is_time_up() {
@@ -277,10 +275,9 @@ impl<M: Mechanism> ReadinessIo<M> {
         let (fd, socket) = self.socket_mut(token)?;
         let room = buffer.spare_capacity();
         let received = loop {
-            match net::recv(fd, spare_capacity(buffer.as_vec()), RecvFlags::empty()) {
+            match fd.receive(buffer.as_vec()) {
                 Err(Errno::INTR) => {}
-                // rustix returns the count in the buffer and the length before any truncation.
-                other => break other.map(|(count, _)| count),
+                other => break other,
             }
         };
         let kind = match received {
@@ -293,7 +290,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                 if count == room || socket.state.contains(State::END_PENDING) {
                     socket.used = socket.used.saturating_add(count as u32);
                     let is_limit_reached = socket.used as usize >= share;
-                    self.large_transfers.count(count);
+                    self.large_transfers.count(count, &self.kernel);
                     self.enqueue(
                         token,
                         if is_limit_reached { Queue::NextTurn } else { Queue::LargeTransfers },
@@ -382,7 +379,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             }
         };
         let sent = socket.sent - before;
-        self.large_transfers.count(sent as usize);
+        self.large_transfers.count(sent as usize, &self.kernel);
         for _ in 0..completed {
             self.done.push_back(Completion { token, kind: CompletionKind::Sent(Ok(())) });
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::mechanism::Unavailable;
-use crate::ring::Ring;
+use crate::ring::RingInterface;
 
 /// Maximum number of buffers that the kernel has. If more connections receive at the same time, the
 /// others wait for the next turn and are armed again, which costs a submission each.
@@ -114,11 +114,14 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Creates `count` buffers of `size` bytes.
-    pub(super) fn new(ring: &Ring, count: u16, size: u32) -> Result<Buffers, Unavailable> {
+    pub(super) fn new(
+        ring: &mut impl RingInterface,
+        count: u16,
+        size: u32,
+    ) -> Result<Buffers, Unavailable> {
         let slots = u32::from(count).next_power_of_two();
         let entries = Pages::new(slots as usize * size_of::<Entry>())?;
-        let size = size as usize;
-        let pages = Pages::new(size * usize::from(count))?;
+        let pages = Pages::new(size as usize * usize::from(count))?;
         // Small pages, since most received data are short. If the kernel refuses the advice, the
         // buffers take more memory, and a child process inherits them.
         for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage] {
@@ -128,15 +131,21 @@ impl Buffers {
         // SAFETY: the entries live until the ring is closed, and the memory until no request is in
         // flight: see the `Drop` implementation of `UringIo`.
         unsafe { ring.register_buffers(entries.start.as_ptr() as u64, slots, GROUP)? };
+        Ok(Buffers::over(entries, pages, count, size))
+    }
+
+    /// Creates the buffers in `pages`, and the ring in `entries`.
+    fn over(entries: Pages, pages: Pages, count: u16, size: u32) -> Buffers {
+        let slots = u32::from(count).next_power_of_two();
         let free = RefCell::new((0..count).rev().collect());
-        Ok(Buffers {
+        Buffers {
             entries,
             mask: (slots - 1) as u16,
             tail: 0,
             provided: 0,
             share: SHARE.min(count.into()),
-            memory: Rc::new(Memory { pages, size, free }),
-        })
+            memory: Rc::new(Memory { pages, size: size as usize, free }),
+        }
     }
 
     /// Provides free buffers to the kernel, up to its share.
@@ -189,3 +198,6 @@ impl Buffers {
         std::mem::forget(Rc::clone(&self.memory));
     }
 }
+
+#[cfg(test)]
+mod memory_tests;

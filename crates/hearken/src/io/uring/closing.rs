@@ -1,16 +1,14 @@
 //! Closing a socket, and dropping the instance.
 
-use std::os::fd::IntoRawFd;
-
-use super::UringIo;
 use super::sending::send_request;
 use super::socket::{NONE, State};
 use super::submitting::{MAX_ENTERS, request_kind, user_data};
+use super::{RingKernel, UringIo};
 use crate::event::Token;
-use crate::io::sockets;
-use crate::ring::Sqe;
+use crate::io::kernel::KernelSocket;
+use crate::ring::{RingInterface, Sqe};
 
-impl UringIo {
+impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
     /// Closes a token and its socket. The slot becomes free when the last request has ended.
     pub(super) fn retire(&mut self, token: Token) {
         let slot = token.slot();
@@ -38,7 +36,7 @@ impl UringIo {
         if state.contains(State::LISTENER) {
             self.accepted_early.retain(|(of, accepted)| {
                 if *of == token {
-                    sockets::reset(Some(accepted));
+                    accepted.reset_on_close();
                 }
                 *of != token
             });
@@ -58,7 +56,8 @@ impl UringIo {
             self.wait_for_listener(slot);
         } else if state.intersects(State::BUSY) {
             if let Some(fd) = fd {
-                self.submit_silent(Sqe::close(fd.into_raw_fd())); // (i)
+                let number = self.kernel.release(fd);
+                self.submit_silent(Sqe::close(number)); // (i)
             }
         } else {
             drop(fd);
@@ -86,7 +85,7 @@ impl UringIo {
     }
 }
 
-impl Drop for UringIo {
+impl<R: RingInterface, K: RingKernel> Drop for UringIo<R, K> {
     /// Ends all requests, since the kernel closes a ring asynchronously (f).
     fn drop(&mut self) {
         for slot in self.sockets.slots() {

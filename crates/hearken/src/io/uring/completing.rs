@@ -2,20 +2,20 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
-use super::UringIo;
 use super::buffers::Provided;
 use super::socket::{NONE, State};
 use super::submitting::request_kind;
+use super::{RingKernel, UringIo};
 use crate::event::Token;
+use crate::io::kernel::KernelSocket;
 use crate::io::large_transfers::{ACCEPT_COST, Queue};
 use crate::io::shared::{NO_TOKEN, is_transient};
-use crate::io::{Completion, CompletionKind, sockets};
-use crate::ring::{Cqe, Sqe};
-use crate::waker::Wakeups;
+use crate::io::{Completion, CompletionKind};
+use crate::ring::{Cqe, RingInterface, Sqe};
 
 /// Received bytes of a connection that wait for the pool, and the end or failure after them; never
 /// empty.
@@ -30,7 +30,7 @@ enum Received {
     Failure(Errno),
 }
 
-impl UringIo {
+impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
     /// Handles a completion of the kernel.
     #[inline]
     pub(super) fn complete(&mut self, completion: Cqe) -> Option<Completion> {
@@ -162,7 +162,7 @@ impl UringIo {
         let result = completion.result();
         let accepted = (result >= 0).then(|| {
             // SAFETY: the kernel has just created this descriptor for this request.
-            unsafe { OwnedFd::from_raw_fd(result as RawFd) }
+            unsafe { self.kernel.adopt(result as RawFd) }
         });
         let ended = !completion.has_more();
         self.in_flight -= usize::from(ended);
@@ -175,7 +175,7 @@ impl UringIo {
         if !state.contains(State::OPEN) {
             self.sockets.vacate(slot);
             if let Some(accepted) = accepted {
-                sockets::reset(Some(&accepted)); // As closing the listener would.
+                accepted.reset_on_close(); // As closing the listener would.
             }
             return None;
         }
@@ -209,10 +209,10 @@ impl UringIo {
         self.reserved.saturating_sub(used) <= self.settings.completions as usize
     }
 
-    fn accepted(&mut self, token: Token, accepted: OwnedFd) -> Completion {
+    fn accepted(&mut self, token: Token, accepted: K::Socket) -> Completion {
         let peers =
             self.sockets.get(token).is_some_and(|of| of.state.contains(State::REPORTS_PEERS));
-        let peer = peers.then(|| sockets::peer_addr(Some(&accepted)).ok()).flatten();
+        let peer = peers.then(|| accepted.peer_addr().ok()).flatten();
         let connection = self.sockets.insert(accepted, State::empty());
         let peer = peer.map(Box::new);
         Completion { token, kind: CompletionKind::Accepted { token: connection, peer } }
@@ -239,13 +239,13 @@ impl UringIo {
         let accepted = match self.accepted_early.iter().position(|(of, _)| *of == token) {
             Some(at) => self.accepted_early.remove(at).map(|(_, accepted)| accepted)?,
             None if armed || !self.limits_accepts() => return None,
-            None => match sockets::accept(self.sockets.fd(token)?, false) {
+            None => match self.sockets.fd(token)?.accept(false) {
                 Ok((accepted, _)) => accepted,
                 Err(errno) => return self.on_accept_failed(token, errno),
             },
         };
         self.accepts_left = self.accepts_left.saturating_sub(1);
-        self.large_transfers.count(ACCEPT_COST);
+        self.large_transfers.count(ACCEPT_COST, &self.kernel);
         let is_limit_reached = self.accepts_left == 0 || self.large_transfers.is_time_up();
         self.enqueue(token, if is_limit_reached { Queue::NextTurn } else { Queue::ThisTurn });
         Some(self.accepted(token, accepted))
@@ -272,7 +272,7 @@ impl UringIo {
             self.polls_wakeups = false;
         }
         // Several polls may report one wake-up.
-        let any = Wakeups::drain(self.wakeups.as_fd());
+        let any = self.wakeups.drain_wakeups();
         any.then_some(Completion { token: NO_TOKEN, kind: CompletionKind::Woken })
     }
 }

@@ -9,18 +9,19 @@
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::UringIo;
 use super::completing::failure;
 use super::sending::send_request;
 use super::socket::{NONE, State};
 use super::submitting::{request_kind, user_data};
+use super::{RingKernel, UringIo};
 use crate::event::Token;
 use crate::io::large_transfers::Queue;
 use crate::io::relay::{RelayStep, RelayTurn, target_closed};
 use crate::io::{Completion, CompletionKind, RelayEnd};
-use crate::ring::Sqe;
+use crate::ring::{RingInterface, Sqe};
+use crate::sys::poll_events;
 
-impl UringIo {
+impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
     /// Continues the relay from `from`, unless it waits.
     pub(super) fn resume_relay(&mut self, from: Token) -> Option<Completion> {
         let socket = self.sockets.get(from)?;
@@ -39,9 +40,10 @@ impl UringIo {
         }
         let share = self.large_transfers.relay_share(self.settings.turn_bytes);
         let (source, sink) = (self.sockets.fd(from)?, self.sockets.fd(to)?);
-        let mut now = RelayTurn { from: source, to: sink, share, ending: false };
+        let mut now =
+            RelayTurn { kernel: &self.kernel, from: source, to: sink, share, ending: false };
         let step = self.relays.advance(from, &mut now)?;
-        self.large_transfers.count(share - now.share);
+        self.large_transfers.count(share - now.share, &self.kernel);
         let moved = self.relays.moved(from) - before;
         let target = self.sockets.get(to)?;
         target.sent += moved;
@@ -49,12 +51,12 @@ impl UringIo {
             RelayStep::NeedsBytes => {
                 let socket = self.sockets.get(from)?;
                 socket.state.insert(State::ARMED | State::RELAY_POLLS);
-                let poll = Sqe::poll(socket.raw(), PollFlags::IN.bits().into(), false);
+                let poll = Sqe::poll(socket.raw(), poll_events(PollFlags::IN), false);
                 self.submit(user_data(request_kind::RECEIVE, from.slot()), poll);
             }
             RelayStep::NeedsSpace => {
                 target.state.insert(State::SENDING | State::NEEDS_SPACE);
-                let poll = Sqe::poll(target.raw(), PollFlags::OUT.bits().into(), false);
+                let poll = Sqe::poll(target.raw(), poll_events(PollFlags::OUT), false);
                 self.submit(send_request(to.slot()), poll);
             }
             RelayStep::ShareUsed => self.enqueue(from, Queue::NextTurn),

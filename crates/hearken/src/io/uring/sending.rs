@@ -1,22 +1,23 @@
 //! Sending, and the results of connects.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::ptr;
 
 use bytes::Buf;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags, sockopt};
+use rustix::net::SendFlags;
 
-use super::UringIo;
 use super::completing::failure;
 use super::socket::{NONE, State};
 use super::submitting::{request_kind, user_data};
+use super::{RingKernel, UringIo};
 use crate::event::Token;
+use crate::io::kernel::KernelSocket;
 use crate::io::large_transfers::Queue;
 use crate::io::{Body, Completion, CompletionKind, Outgoing};
-use crate::ring::Sqe;
+use crate::ring::{RingInterface, Sqe};
+use crate::sys::poll_events;
 
 /// Maximum length of a send with a linked close. A socket that is not full takes this number of
 /// bytes at once.
@@ -166,7 +167,7 @@ pub(super) const fn send_request(slot: u32) -> u64 {
     user_data(request_kind::SEND, slot)
 }
 
-impl UringIo {
+impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
     /// Queues a send, and starts it if it is the first. Returns whether a close is linked to it,
     /// which is possible only if it is the `last` send.
     pub(super) fn queue_send(&mut self, token: Token, mut outgoing: Outgoing, last: bool) -> bool {
@@ -220,9 +221,9 @@ impl UringIo {
             }
             let before = socket.sent;
             let step = socket.fd.as_ref().map_or(Step::Complete, |fd| {
-                send.step(fd.as_fd(), self.settings.turn_bytes, &mut socket.sent)
+                send.step(fd, self.settings.turn_bytes, &mut socket.sent)
             });
-            self.large_transfers.count((socket.sent - before) as usize);
+            self.large_transfers.count((socket.sent - before) as usize, &self.kernel);
             let flags = SendFlags::NOSIGNAL.bits();
             let entry = match step {
                 Step::Complete => {
@@ -241,7 +242,7 @@ impl UringIo {
                 }
                 Step::Wait => {
                     send.used = 0;
-                    Sqe::poll(fd, PollFlags::OUT.bits().into(), false)
+                    Sqe::poll(fd, poll_events(PollFlags::OUT), false)
                 }
                 Step::Head { closes: false } => {
                     Sqe::send(fd, &raw const *send.outgoing.head, flags)
@@ -306,7 +307,7 @@ impl UringIo {
         let closed = socket.state.contains(State::CLOSE_LINKED)
             && usize::try_from(result).is_ok_and(|sent| sent == self.sends.head_length(first));
         if closed && let Some(fd) = socket.fd.take() {
-            let _ = fd.into_raw_fd(); // The kernel closes it, or has closed it.
+            self.kernel.release(fd); // The kernel closes it, or has closed it.
         }
         socket.state.remove(State::CLOSE_LINKED);
         if !socket.state.contains(State::OPEN) {
@@ -365,10 +366,9 @@ impl UringIo {
     fn on_connected(&mut self, token: Token, failed: Option<io::Error>) -> Option<Completion> {
         let socket = self.sockets.get(token)?;
         socket.state.remove(State::CONNECTING);
-        let result = match (failed, socket.fd.as_ref().map(sockopt::socket_error)) {
+        let result = match (failed, &socket.fd) {
             (Some(error), _) => Err(error),
-            (None, Some(Ok(Ok(())))) => Ok(()),
-            (None, Some(Ok(Err(errno)) | Err(errno))) => Err(errno.into()),
+            (None, Some(fd)) => fd.take_error().map_err(io::Error::from),
             (None, None) => Err(Errno::BADF.into()),
         };
         if result.is_err() {
@@ -406,7 +406,7 @@ impl Send {
     }
 
     /// Returns the next step. Sends of files are performed here until the socket is full (g).
-    fn step(&mut self, fd: BorrowedFd<'_>, share: usize, sent: &mut u64) -> Step {
+    fn step(&mut self, fd: &impl KernelSocket, share: usize, sent: &mut u64) -> Step {
         if self.is_empty() {
             return Step::Complete;
         }
@@ -423,14 +423,14 @@ impl Send {
             let taken = if !head.is_empty() {
                 let mut flags = SendFlags::NOSIGNAL;
                 flags.set(SendFlags::MORE, part.length > 0);
-                net::send(fd, head, flags)
+                fd.send(head, flags)
             } else if part.length == 0 {
                 return Step::Complete;
             } else if left == 0 {
                 return Step::Yield;
             } else {
                 let count = usize::try_from(part.length).unwrap_or(usize::MAX).min(left);
-                rustix::fs::sendfile(fd, &*part.file, Some(&mut part.offset), count)
+                fd.send_file(part, count)
             };
             match taken {
                 Ok(0) => return Step::Failed(io::ErrorKind::UnexpectedEof.into()),

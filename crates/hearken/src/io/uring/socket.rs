@@ -1,21 +1,25 @@
 //! The state of a socket, and the table of sockets.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::cell::Cell;
+use std::os::fd::RawFd;
 
 use crate::event::Token;
+use crate::io::kernel::KernelSocket;
 
 /// The index that refers to no send.
 pub(super) const NONE: u32 = u32::MAX;
 
-pub(super) struct Socket {
+pub(super) struct Socket<S> {
     /// `None` if the slot is free, or a close was submitted for the descriptor.
-    pub(super) fd: Option<OwnedFd>,
+    pub(super) fd: Option<S>,
     pub(super) generation: u32,
     /// Index of the first pending send, or [`NONE`].
     pub(super) sends: u32,
     pub(super) state: State,
     /// Number of bytes that the transport has taken, as far as it is known.
     pub(super) sent: u64,
+    /// Number of bytes that were reported as delivered.
+    delivered: Cell<u64>,
 }
 
 bitflags::bitflags! {
@@ -67,35 +71,45 @@ bitflags::bitflags! {
     }
 }
 
-impl Socket {
-    const VACANT: Socket =
-        Socket { fd: None, generation: 0, sends: NONE, state: State::empty(), sent: 0 };
+impl<S: KernelSocket> Socket<S> {
+    fn vacant() -> Socket<S> {
+        Socket {
+            fd: None,
+            generation: 0,
+            sends: NONE,
+            state: State::empty(),
+            sent: 0,
+            delivered: Cell::new(0),
+        }
+    }
 
     #[inline]
     pub(super) fn raw(&self) -> RawFd {
-        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.fd.as_ref().map_or(-1, S::raw)
     }
 }
 
 /// The sockets, by slot. A closed socket occupies its slot until its last request has ended, so a
 /// completion is never attributed to the next socket in the slot.
-#[derive(Default)]
-pub(super) struct Sockets {
-    slots: Vec<Socket>,
+pub(super) struct Sockets<S> {
+    slots: Vec<Socket<S>>,
     free: Vec<u32>,
     open: usize,
 }
 
-impl Sockets {
-    pub(super) fn insert(&mut self, fd: OwnedFd, state: State) -> Token {
+impl<S: KernelSocket> Sockets<S> {
+    pub(super) const EMPTY: Sockets<S> = Sockets { slots: Vec::new(), free: Vec::new(), open: 0 };
+
+    pub(super) fn insert(&mut self, fd: S, state: State) -> Token {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Socket::VACANT);
+            self.slots.push(Socket::vacant());
             self.slots.len() as u32 - 1
         });
         self.open += 1;
         let socket = &mut self.slots[slot as usize];
         let generation = socket.generation;
-        *socket = Socket { fd: Some(fd), generation, state: state | State::OPEN, ..Socket::VACANT };
+        *socket =
+            Socket { fd: Some(fd), generation, state: state | State::OPEN, ..Socket::vacant() };
         Token::new(slot, generation)
     }
 
@@ -111,7 +125,7 @@ impl Sockets {
 
     /// Returns the open socket of a token.
     #[inline]
-    pub(super) fn get(&mut self, token: Token) -> Option<&mut Socket> {
+    pub(super) fn get(&mut self, token: Token) -> Option<&mut Socket<S>> {
         let socket = self.slots.get_mut(token.slot() as usize)?;
         (socket.generation == token.generation() && socket.state.contains(State::OPEN))
             .then_some(socket)
@@ -125,12 +139,11 @@ impl Sockets {
     }
 
     /// Returns the descriptor of an open socket, unless the kernel may have closed it.
-    pub(super) fn fd(&self, token: Token) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
+    pub(super) fn fd(&self, token: Token) -> Option<&S> {
         let socket = self.slots.get(token.slot() as usize)?;
         let open = socket.generation == token.generation()
             && socket.state & (State::OPEN | State::CLOSE_LINKED) == State::OPEN;
-        socket.fd.as_ref().filter(|_| open).map(AsFd::as_fd)
+        socket.fd.as_ref().filter(|_| open)
     }
 
     /// Returns whether a relay waits for space in the socket.
@@ -141,14 +154,21 @@ impl Sockets {
                 .contains(State::RELAY_TARGET | State::NEEDS_SPACE)
     }
 
-    /// Returns the number of bytes that the transport is known to have taken.
-    pub(super) fn sent(&self, token: Token) -> u64 {
-        self.slots.get(token.slot() as usize).map_or(0, |socket| socket.sent)
+    /// Returns the number of delivered bytes of an open socket, which never shrinks. The transport
+    /// may have `undelivered` bytes of a send whose completion was not taken yet.
+    pub(super) fn delivered(&self, token: Token, undelivered: u64) -> u64 {
+        let Some(socket) = self.slots.get(token.slot() as usize) else { return 0 };
+        if socket.generation != token.generation() || !socket.state.contains(State::OPEN) {
+            return 0;
+        }
+        let delivered = socket.sent.saturating_sub(undelivered).max(socket.delivered.get());
+        socket.delivered.set(delivered);
+        delivered
     }
 
     /// Returns the socket in a slot, open or not.
     #[inline]
-    pub(super) fn at_slot(&mut self, slot: u32) -> Option<&mut Socket> {
+    pub(super) fn at_slot(&mut self, slot: u32) -> Option<&mut Socket<S>> {
         self.slots.get_mut(slot as usize)
     }
 
@@ -173,7 +193,7 @@ impl Sockets {
     pub(super) fn vacate(&mut self, slot: u32) {
         let socket = &mut self.slots[slot as usize];
         if socket.state & (State::CLOSED | State::BUSY) == State::CLOSED {
-            *socket = Socket { generation: socket.generation, ..Socket::VACANT };
+            *socket = Socket { generation: socket.generation, ..Socket::vacant() };
             self.free.push(slot);
         }
     }

@@ -1,19 +1,20 @@
 //! Submitting requests to the kernel: the changes of a turn, before the wait.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use super::UringIo;
 use super::buffers::GROUP;
 use super::socket::State;
+use super::{RingKernel, UringIo};
 use crate::event::Token;
 use crate::io::large_transfers::Queue;
-use crate::ring::Sqe;
+use crate::mechanism::Source;
+use crate::ring::{RingInterface, Sqe};
+use crate::sys::poll_events;
 
 /// Kinds of requests. The user data of a request contain its kind and the slot of its socket.
 pub(super) mod request_kind {
@@ -35,17 +36,17 @@ pub(super) const fn user_data(kind: u32, slot: u32) -> u64 {
 /// progress.
 pub(super) const MAX_ENTERS: usize = 10_000;
 
-impl UringIo {
-    /// Calls `make`, which creates a descriptor, and retries once if the limit of descriptors is
+impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
+    /// Calls `open`, which creates a descriptor, and retries once if the limit of descriptors is
     /// reached.
     pub(super) fn with_descriptor(
         &mut self,
-        make: impl Fn() -> io::Result<OwnedFd>,
-    ) -> io::Result<OwnedFd> {
-        match make() {
+        open: impl Fn(&K) -> io::Result<K::Socket>,
+    ) -> io::Result<K::Socket> {
+        match open(&self.kernel) {
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
                 self.enter(0, None); // Closes may not be submitted yet.
-                make()
+                open(&self.kernel)
             }
             other => other,
         }
@@ -165,8 +166,7 @@ impl UringIo {
         }
         if !self.polls_wakeups {
             self.polls_wakeups = true;
-            let poll =
-                Sqe::poll(self.wakeups.as_fd().as_raw_fd(), PollFlags::IN.bits().into(), true);
+            let poll = Sqe::poll(self.wakeups.raw(), poll_events(PollFlags::IN), true);
             self.submit(user_data(request_kind::WAKE, 0), poll);
         }
     }

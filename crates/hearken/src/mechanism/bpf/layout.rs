@@ -274,3 +274,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod memory_tests;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::mechanism::Unavailable;
-use crate::ring::{CompletionMode, Ring, Sqe, op};
+use crate::ring::{CompletionMode, Ring, RingInterface, Sqe, op};
 
 /// The size of the submission queue. More changes are submitted in several calls.
 const SUBMISSIONS: u32 = 256;

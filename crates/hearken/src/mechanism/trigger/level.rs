@@ -97,7 +97,7 @@ impl<M: Mechanism, const RELIABLE: bool> Hints for Inner<'_, M, RELIABLE> {
         if !self.1 {
             return Ok(());
         }
-        let entry = PollFlags::from_bits_retain(events as u16);
+        let entry = PollFlags::from_bits_retain(events as _);
         let mut interest = Interest::empty();
         interest.set(Interest::READ, entry.contains(PollFlags::IN));
         interest.set(Interest::WRITE, entry.contains(PollFlags::OUT));
@@ -179,7 +179,7 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
         let Some((token, found)) = self.cache.result(index) else {
             return NO_EVENT;
         };
-        let found = poll::readiness(PollFlags::from_bits_retain(found as u16));
+        let found = poll::readiness(PollFlags::from_bits_retain(found as _));
         Event { token, readiness: found & self.semantics.reports }
     }
 

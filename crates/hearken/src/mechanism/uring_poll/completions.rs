@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rustix::event::epoll::EventFlags;
 
 use crate::event::Token;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingInterface};
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, Default)]

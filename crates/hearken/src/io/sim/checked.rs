@@ -1,25 +1,70 @@
 //! An `Io` that checks each completion against the contract.
 
-use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
-use hearken::Token;
-use hearken::io::{Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions};
-use hearken::io::{CloseMode, Outgoing, Pool, Relay, RelayEnd, SendOutcome};
-use hearken::mechanism::Counters;
-use hearken::timer::Time;
-use hearken::waker::Waker;
+use crate::event::Token;
+use crate::io::{Address, CloseMode, Completion, CompletionKind, ConnectOptions, Io};
+use crate::io::{ListenOptions, Outgoing, PeekResult, Pool, Relay, RelayEnd, SendOutcome};
+use crate::mechanism::Counters;
+use crate::timer::Time;
+use crate::waker::Waker;
 
-/// A wrapper of an `Io` that panics when the implementation violates the contract.
-pub(crate) struct Checked<I> {
+/// A wrapper of an [`Io`] that panics when the implementation violates the contract.
+#[derive(Debug)]
+pub struct Checked<I> {
     io: I,
-    open_sockets: HashMap<Token, Record>,
-    used_tokens: HashSet<Token>,
+    open_sockets: Records,
+}
+
+/// The records of open sockets, by the slots of their tokens.
+#[derive(Debug, Default)]
+struct Records {
+    slots: Vec<Slot>,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The record of the last generation, if its token is open.
+    record: Option<Record>,
+    /// All generations so far.
+    generations: Vec<u32>,
+}
+
+impl Records {
+    fn insert(&mut self, token: Token, record: Record) {
+        let index = token.slot() as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let slot = &mut self.slots[index];
+        assert!(!slot.generations.contains(&token.generation()), "{token:?} is reused");
+        assert!(slot.record.is_none(), "the slot of {token:?} is in use");
+        slot.generations.push(token.generation());
+        slot.record = Some(record);
+        self.count += 1;
+    }
+
+    fn slot_mut(&mut self, token: Token) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(token.slot() as usize)?;
+        (slot.generations.last() == Some(&token.generation())).then_some(slot)
+    }
+
+    fn get_mut(&mut self, token: Token) -> Option<&mut Record> {
+        self.slot_mut(token)?.record.as_mut()
+    }
+
+    fn remove(&mut self, token: Token) {
+        let removed = self.slot_mut(token).and_then(|slot| slot.record.take());
+        self.count -= usize::from(removed.is_some());
+    }
 }
 
 /// The state of a listener or connection.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Record {
     listener: bool,
     connecting: bool,
@@ -42,19 +87,22 @@ struct Record {
 }
 
 impl<I: Io> Checked<I> {
-    pub(crate) fn new(io: I) -> Checked<I> {
+    /// Wraps `io`.
+    ///
+    /// # Panics
+    /// Panics if `io` has open sockets.
+    pub fn new(io: I) -> Checked<I> {
         assert_eq!(io.open_count(), 0);
-        Checked { io, open_sockets: HashMap::new(), used_tokens: HashSet::new() }
+        Checked { io, open_sockets: Records::default() }
     }
 
     fn insert(&mut self, token: Token, record: Record) {
-        assert!(self.used_tokens.insert(token), "{token:?} is reused");
         self.open_sockets.insert(token, record);
         self.check_open_count();
     }
 
     fn record_immediate_send(&mut self, token: Token, done: bool) -> bool {
-        match self.open_sockets.get_mut(&token) {
+        match self.open_sockets.get_mut(token) {
             Some(record) if done => {
                 assert!(
                     !record.broken && (record.unix || !record.connecting),
@@ -68,7 +116,7 @@ impl<I: Io> Checked<I> {
     }
 
     fn check_open_count(&self) {
-        assert_eq!(self.io.open_count(), self.open_sockets.len(), "open() returns a wrong number");
+        assert_eq!(self.io.open_count(), self.open_sockets.count, "open() returns a wrong number");
     }
 
     fn check(&mut self, Completion { token, kind }: &Completion) {
@@ -76,7 +124,7 @@ impl<I: Io> Checked<I> {
             return;
         }
         let now = self.io.now();
-        let Some(record) = self.open_sockets.get_mut(token) else {
+        let Some(record) = self.open_sockets.get_mut(*token) else {
             panic!("{kind:?} on {token:?}, which is closed or was never open");
         };
         if record.listener {
@@ -127,7 +175,7 @@ impl<I: Io> Checked<I> {
                 record.sends -= 1;
                 record.broken = result.is_err();
                 if record.closes && record.sends == 0 && result.is_ok() {
-                    self.open_sockets.remove(token);
+                    self.open_sockets.remove(*token);
                 }
             }
             CompletionKind::Deadline => {
@@ -170,7 +218,7 @@ impl<I: Io> Io for Checked<I> {
     }
 
     fn start(&mut self, token: Token) {
-        if let Some(record) = self.open_sockets.get_mut(&token) {
+        if let Some(record) = self.open_sockets.get_mut(token) {
             record.started = true;
             record.was_started = true;
         }
@@ -178,14 +226,14 @@ impl<I: Io> Io for Checked<I> {
     }
 
     fn stop(&mut self, token: Token) {
-        if let Some(record) = self.open_sockets.get_mut(&token) {
+        if let Some(record) = self.open_sockets.get_mut(token) {
             record.started = false;
         }
         self.io.stop(token);
     }
 
     fn send(&mut self, token: Token, outgoing: Outgoing) {
-        if let Some(record) = self.open_sockets.get_mut(&token) {
+        if let Some(record) = self.open_sockets.get_mut(token) {
             record.sends += 1;
         }
         self.io.send(token, outgoing);
@@ -194,7 +242,7 @@ impl<I: Io> Io for Checked<I> {
     fn send_last(&mut self, token: Token, bytes: &[u8], then: CloseMode) -> SendOutcome {
         let last = self.io.send_last(token, bytes, then);
         self.record_immediate_send(token, last == SendOutcome::Complete);
-        if let Some(record) = self.open_sockets.get_mut(&token) {
+        if let Some(record) = self.open_sockets.get_mut(token) {
             record.closes = last == SendOutcome::PendingClose;
         }
         last
@@ -210,19 +258,19 @@ impl<I: Io> Io for Checked<I> {
     }
 
     fn close(&mut self, token: Token) {
-        self.open_sockets.remove(&token);
+        self.open_sockets.remove(token);
         self.io.close(token);
         self.check_open_count();
     }
 
     fn abort(&mut self, token: Token) {
-        self.open_sockets.remove(&token);
+        self.open_sockets.remove(token);
         self.io.abort(token);
         self.check_open_count();
     }
 
     fn set_deadline(&mut self, token: Token, deadline: Option<Time>) {
-        if let Some(record) = self.open_sockets.get_mut(&token) {
+        if let Some(record) = self.open_sockets.get_mut(token) {
             record.deadline = deadline;
         }
         self.io.set_deadline(token, deadline);
@@ -240,6 +288,18 @@ impl<I: Io> Io for Checked<I> {
         self.io.socket(token)
     }
 
+    fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.io.local_addr(token)
+    }
+
+    fn peer_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.io.peer_addr(token)
+    }
+
+    fn peek(&self, token: Token) -> PeekResult {
+        self.io.peek(token)
+    }
+
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
         self.io.wait(until)
     }
@@ -252,6 +312,14 @@ impl<I: Io> Io for Checked<I> {
 
     fn now(&self) -> Time {
         self.io.now()
+    }
+
+    fn clock(&self) -> Time {
+        self.io.clock()
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.io.unix_time()
     }
 
     fn pool(&self) -> &Pool {
@@ -275,8 +343,8 @@ impl<I: Relay> Relay for Checked<I> {
     fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
         let relays = self.io.relay(from, to, max);
         if relays {
-            assert!(self.open_sockets.contains_key(&to), "relay to a closed token");
-            let record = self.open_sockets.get_mut(&from).expect("relay from a closed token");
+            assert!(self.open_sockets.get_mut(to).is_some(), "relay to a closed token");
+            let record = self.open_sockets.get_mut(from).expect("relay from a closed token");
             assert!(!record.ended, "relay after the end");
             assert!(record.relays.replace((max, to)).is_none(), "a relay is active already");
         }
