@@ -1,51 +1,14 @@
 //! Comparison of the parser with a simple, slow reference parser.
 
-use hearken_http::conditional::TagList;
-use hearken_http::{Limits, Reject, Request, RequestParser};
+use hearken_http::{Limits, RequestParser};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+mod outcome;
 mod parser;
 
-use parser::{Failure, Parsed};
-
-fn parsed(request: &Request<'_>) -> Parsed {
-    let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
-    let list = |list: Option<TagList<'_>>| {
-        list.map(|list| list.values().collect::<Vec<_>>().join(&b","[..]))
-    };
-    Parsed {
-        method: request.method.as_bytes().to_vec(),
-        target: request.raw_target.to_vec(),
-        path: request.target().path_and_query().map(|(path, _)| path.to_vec()),
-        is_11: request.version == hearken_http::Version::Http11,
-        host: owned(request.host),
-        body: request.body,
-        keep_alive: request.keep_alive,
-        expect_continue: request.expect_continue,
-        upgrade: owned(request.upgrade()),
-        is_plain: request.is_plain(),
-        field_values: [
-            owned(request.range()),
-            list(request.if_match()),
-            owned(request.if_modified_since()),
-            list(request.if_none_match()),
-            owned(request.if_unmodified_since()),
-            owned(request.if_range()),
-        ]
-        .to_vec(),
-        fields: request.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
-        head_len: request.head_len,
-    }
-}
-
-fn outcome(result: Result<Option<Request<'_>>, Reject>) -> Result<Parsed, Failure> {
-    match result {
-        Ok(Some(request)) => Ok(parsed(&request)),
-        Ok(None) => Err(Failure::Incomplete),
-        Err(reject) => Err(Failure::Rejected(reject.status)),
-    }
-}
+use outcome::outcome;
+use parser::Failure;
 
 /// Returns a strategy for one of `words`, unchanged.
 fn one(words: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
