@@ -1,41 +1,59 @@
 //! The admin address: metrics, and the state and control of upstream servers, over HTTP.
 //!
-//! Its connections have their own thread, front and event queue, so it responds even if the workers
-//! are busy. Its requests do not count in the server's metrics.
+//! Its event loop has its own thread, so it responds even if the workers are busy. Its requests do
+//! not count in the server's metrics.
 //!
 //! Every client that can connect to the address may use it. A browser on the same machine can
 //! connect on behalf of any site, so requests that pages of other sites cause are rejected. They are
 //! recognised by their Origin and Sec-Fetch-Site fields. On a loopback address, a Host with a name is
 //! rejected too, because the name may belong to a site that resolves it to this machine (DNS
 //! rebinding).
-//!
-//! | part | contents |
-//! |---|---|
-//! | `handler` | responses to requests |
-//! | `driver` | drives the front over [`hearken::EventQueue`] |
-//! | `sockets` | transport over non-blocking sockets |
 
-mod driver;
 mod handler;
-mod sockets;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use hearken::Waker;
+use hearken::io::Relay;
+use hearken::io::readiness::Policy;
+use hearken_http::Limits;
+
+use crate::event_loop::EventLoop;
+use crate::front::{Front, HalfClose, Settings, Timeouts};
 use crate::runtime::administration::AdminSources;
-use crate::runtime::queue_thread::QueueThread;
-use driver::Driver;
-pub(crate) use handler::Admin;
+use crate::runtime::event_loops::EventLoopConfig;
+use crate::runtime::limits::WorkerLimits;
+use crate::runtime::metrics::Metrics;
+use crate::runtime::server::{
+    Service, StartError, StopFlag, Worker, WorkerContext, WorkerStart, start_worker,
+};
+use handler::Admin;
 
-/// Length of the accept queue. With the 128 of the standard library, clients of a burst would have to
-/// retransmit their SYN after one second.
-const BACKLOG: i32 = 1024;
+/// Maximum number of connections.
+const MAX_CONNECTIONS: usize = 64;
 
-/// A server at the admin address. Dropping it closes all connections and ends its thread at once.
+const TIMEOUTS: Timeouts = Timeouts {
+    header: Duration::from_secs(5),
+    body: Duration::from_secs(5),
+    upload: Duration::from_secs(10),
+    keepalive: Duration::from_secs(60),
+    send: Duration::from_secs(10),
+};
+const LIMITS: Limits =
+    Limits { max_head_bytes: 8 * 1024, max_fields: 64, max_target_bytes: 4 * 1024 };
+
+/// A server at the admin address. Dropping it closes all connections and ends its thread.
 #[derive(Debug)]
 pub struct AdminServer {
     addr: SocketAddr,
-    _thread: QueueThread,
+    stop: StopFlag,
+    waker: Waker,
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl AdminServer {
@@ -45,18 +63,77 @@ impl AdminServer {
     }
 }
 
+impl Drop for AdminServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread itself has reported a panic.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Listens on `addr` and serves `sources` in a thread that shares the caller's descriptor table.
 ///
 /// # Errors
 /// Listening on the address failed, or the thread cannot be started.
-pub fn start(addr: SocketAddr, sources: AdminSources) -> io::Result<AdminServer> {
-    let listener = TcpListener::bind(addr)?;
-    listener.set_nonblocking(true)?;
-    rustix::net::listen(&listener, BACKLOG)?;
-    let addr = listener.local_addr()?;
-    let thread = QueueThread::start("admin", move |queue| {
-        let driver = Driver::new(&queue, listener, Admin::new(sources))?;
-        Ok(move || driver.run(&queue))
-    })?;
-    Ok(AdminServer { addr, _thread: thread })
+pub fn start(addr: SocketAddr, sources: AdminSources) -> Result<AdminServer, StartError> {
+    let service = AdminService(Arc::new(sources));
+    let stop = StopFlag::default();
+    let start = |events: &str| {
+        let start = WorkerStart {
+            service: service.clone(),
+            events: events.to_owned(),
+            policy: Policy::default(),
+            grace: Duration::ZERO,
+            context: context(addr, stop.clone()),
+        };
+        start_worker("admin".to_owned(), start, ())
+    };
+    let started = match start("epoll-level") {
+        Err(StartError::Mechanism(_)) => start("poll"),
+        started => started,
+    }?;
+    Ok(AdminServer { addr: started.addr, stop, waker: started.waker, thread: Some(started.thread) })
+}
+
+/// Creates the context in which the event loop of the admin address runs.
+pub(crate) fn context(addr: SocketAddr, stop: StopFlag) -> WorkerContext {
+    WorkerContext {
+        index: 0,
+        workers: 1,
+        listen: addr,
+        limits: WorkerLimits {
+            connections: MAX_CONNECTIONS,
+            descriptors: MAX_CONNECTIONS,
+            open_files: 0,
+        },
+        seed: 0,
+        own_table: false,
+        stop,
+        log: None,
+        metrics: Arc::new(Metrics::new(0)),
+    }
+}
+
+/// Creates the event loop of the admin address.
+#[derive(Clone)]
+pub(crate) struct AdminService(pub(crate) Arc<AdminSources>);
+
+impl Service for AdminService {
+    fn worker<I: Relay>(self, io: I, context: &WorkerContext) -> Result<impl Worker, StartError> {
+        let settings = Settings {
+            timeouts: TIMEOUTS,
+            min_rate: 1024,
+            limits: LIMITS,
+            half_close: HalfClose::Respond,
+            proxy_protocol: Vec::new(),
+            needs_peers: false,
+        };
+        let front = Front::new(settings, MAX_CONNECTIONS, None, context.worker_metrics());
+        let loops = EventLoopConfig::default();
+        EventLoop::new(io, front, Admin::new(self.0), context, &loops, false)
+            .map_err(|error| StartError::Listen { addr: context.listen, error })
+    }
 }

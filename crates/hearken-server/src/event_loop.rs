@@ -3,12 +3,14 @@
 //! A turn waits for completions. It passes completions of client connections to the front and other
 //! completions to the handler. It accepts connections within the limits.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hearken::Token;
 use hearken::io::{Completion, CompletionKind, Relay};
 use hearken::timer::Time;
 use rustix::time::{ClockId, clock_gettime};
@@ -17,7 +19,7 @@ use crate::front::{Context, Front, Handler, Owner};
 use crate::runtime::acceptor::Acceptor;
 use crate::runtime::event_loops::EventLoopConfig;
 use crate::runtime::server::{self, WorkerContext};
-use crate::runtime::unix_time::unix_seconds;
+use crate::sync::AtomicBool;
 
 /// Interval at which an active worker updates counters and handlers retry.
 const TICK: Duration = Duration::from_millis(250);
@@ -36,6 +38,8 @@ pub(crate) struct EventLoop<I: Relay, H: Handler<I>> {
     needs_tick: bool,
     /// Time by which the handler or the acceptor needs the next turn.
     wake_at: Option<Time>,
+    /// Open connections in the order of their accepts, if [`Handler::CLOSES_OLDEST`].
+    by_age: VecDeque<Token>,
 }
 
 impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
@@ -61,6 +65,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
             measures_waits: loops.measure_waits,
             needs_tick: false,
             wake_at: None,
+            by_age: VecDeque::new(),
         })
     }
 
@@ -132,29 +137,57 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
         }
     }
 
+    /// Handles received requests that follow answered ones. Returns whether there were any.
+    #[inline(always)]
+    fn serve_ready(&mut self) -> bool {
+        let mut any = false;
+        while let Some(client) = self.front.next_ready() {
+            any = true;
+            self.front.next_request(&mut self.io, &mut self.handler, client);
+        }
+        any
+    }
+
     #[inline(always)]
     fn update_accepting(&mut self) {
         let EventLoop { io, front, acceptor, .. } = self;
         if acceptor.needs_update(front.open()) {
-            acceptor.update(io, front.open(), front.has_closable());
+            let has_closable = H::CLOSES_OLDEST || front.has_closable();
+            acceptor.update(io, front.open(), has_closable);
         }
     }
 
-    fn on_accepted(&mut self, token: hearken::Token, peer: Option<SocketAddr>) {
+    fn on_accepted(&mut self, token: Token, peer: Option<SocketAddr>) {
         let EventLoop { io, front, acceptor, .. } = self;
         front.metrics().connections_accepted.add(1);
         front.on_accepted(io, token, peer);
+        if H::CLOSES_OLDEST {
+            self.by_age.retain(|token| front.contains(*token));
+            self.by_age.push_back(token);
+        }
         if acceptor.on_accepted(front.open()) {
-            front.close_longest_idle(io);
+            self.close_one();
+        }
+    }
+
+    /// Closes the connection that has been idle longest, or the oldest one if the handler permits it.
+    fn close_one(&mut self) {
+        let EventLoop { io, front, handler, .. } = self;
+        if !front.close_longest_idle(io)
+            && H::CLOSES_OLDEST
+            && let Some(oldest) = self.by_age.iter().find(|token| front.contains(**token))
+        {
+            front.on_receive_failed(io, handler, *oldest);
         }
     }
 
     #[cold]
     fn on_accept_failed(&mut self, error: &io::Error) {
         let EventLoop { io, front, acceptor, .. } = self;
-        if acceptor.on_accept_failed(io, front.open(), front.has_closable(), error) {
-            front.close_longest_idle(io);
-            acceptor.retry(io);
+        let has_closable = H::CLOSES_OLDEST || front.has_closable();
+        if acceptor.on_accept_failed(io, front.open(), has_closable, error) {
+            self.close_one();
+            self.acceptor.retry(&mut self.io);
         }
     }
 }
@@ -174,19 +207,19 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         if !self.front.is_stopping() && self.stop.load(Ordering::Acquire) {
             self.begin_shutdown();
         }
-        self.front.begin_turn(now, unix_seconds());
+        self.front.begin_turn(now, self.io.unix_time().as_secs());
         self.handler.begin_turn(now);
+        let mut any = false;
         if now >= self.tick_at {
             self.tick();
+            // The tick may have answered requests that others follow on their connections.
+            any = self.serve_ready();
         }
         self.update_accepting();
-        let mut any = false;
         while let Some(completion) = self.io.next() {
             any = true;
             self.on_completion(completion);
-            while let Some(client) = self.front.next_ready() {
-                self.front.next_request(&mut self.io, &mut self.handler, client);
-            }
+            self.serve_ready();
             self.update_accepting();
         }
         self.needs_tick |= any;

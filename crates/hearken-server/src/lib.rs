@@ -9,10 +9,11 @@
 //! | `front` | client side of connections; performs no I/O |
 //! | [`static_files`] | handler for the files of a directory |
 //! | [`proxy`] | handler for upstream servers |
-//! | `admin` | handler for metrics and upstream control, at the admin address |
 //! | `routes` | selects the handler of a request |
 //! | `event_loop` | drives the front over [`hearken::io::Io`] |
+//! | `admin` | metrics and upstream control, at the admin address |
 //! | `start` | starts a server from these parts |
+//! | `simulation` | runs a server over a simulated network (feature `simulation`) |
 //!
 //! A module uses only modules listed before it, and no handler uses another handler.
 
@@ -24,8 +25,11 @@ mod front;
 pub mod proxy;
 mod routes;
 pub mod runtime;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod start;
 pub mod static_files;
+mod sync;
 
 pub use config::Config;
 pub use front::{HalfClose, Timeouts};

@@ -8,12 +8,13 @@ use hearken_http::path::resolve;
 use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming};
 use crate::proxy::Proxy;
 use crate::static_files::handler::StaticFiles;
+use crate::static_files::{Disk, Files};
 
 /// Handlers and the path prefixes that select them.
-pub(crate) struct Routes {
+pub(crate) struct Routes<F: Files = Disk> {
     /// Prefixes without the first slash, longest first, with the indices of their handlers.
     prefixes: Vec<(Box<[u8]>, u32)>,
-    handlers: Vec<Selected>,
+    handlers: Vec<Selected<F>>,
     /// Whether there is only one route, for all paths.
     is_single: bool,
     /// Buffer for the normalised path of a request.
@@ -21,8 +22,8 @@ pub(crate) struct Routes {
 }
 
 /// A handler that can be selected.
-pub(crate) enum Selected {
-    StaticFiles(Box<StaticFiles>),
+pub(crate) enum Selected<F: Files = Disk> {
+    StaticFiles(Box<StaticFiles<F>>),
     Proxy(Box<Proxy>),
 }
 
@@ -35,9 +36,9 @@ macro_rules! dispatch {
     };
 }
 
-impl Routes {
+impl<F: Files> Routes<F> {
     /// Creates routes from path prefixes and their handlers.
-    pub(crate) fn new(routes: Vec<(String, Selected)>) -> Routes {
+    pub(crate) fn new(routes: Vec<(String, Selected<F>)>) -> Routes<F> {
         let mut prefixes = Vec::new();
         let mut handlers = Vec::new();
         for (number, (prefix, handler)) in routes.into_iter().enumerate() {
@@ -71,7 +72,7 @@ impl Routes {
     }
 }
 
-impl<I: Relay> Handler<I> for Routes {
+impl<I: Relay, F: Files> Handler<I> for Routes<F> {
     const CONNECTS: bool = true;
 
     #[inline]
@@ -165,7 +166,7 @@ impl<I: Relay> Handler<I> for Routes {
     }
 
     fn end_turn(&mut self, now: Time) -> Option<Time> {
-        let next = |handler: &mut Selected| dispatch!(handler, it => Handler::<I>::end_turn(&mut **it, now));
+        let next = |handler: &mut Selected<F>| dispatch!(handler, it => Handler::<I>::end_turn(&mut **it, now));
         self.handlers.iter_mut().filter_map(next).min()
     }
 

@@ -1,5 +1,6 @@
 //! Starts a server: its handlers, its workers, and its background threads.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use hearken::io::Relay;
@@ -12,10 +13,10 @@ use crate::proxy;
 use crate::routes::{Routes, Selected};
 use crate::runtime::access_log::AccessLog;
 use crate::runtime::administration::{AdminSources, UpstreamControl};
-use crate::runtime::metrics::Metrics;
-use crate::runtime::server::{self, Server, StartError, WorkerContext, start_workers};
+use crate::runtime::metrics::{Metrics, UpstreamStats};
+use crate::runtime::server::{self, Server, StartError, StopFlag, WorkerContext, start_workers};
 use crate::static_files::handler::StaticFiles;
-use crate::static_files::{Site, SiteConfig};
+use crate::static_files::{Disk, Files, Site, SiteConfig};
 
 /// Starts a server. The server accepts connections when this function returns.
 ///
@@ -43,7 +44,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let mut warnings = Vec::new();
     for route in &config.routes {
         let handler = match &route.handler {
-            Handler::StaticFiles(site) => Prepared::StaticFiles(site.clone()),
+            Handler::StaticFiles(site) => Prepared::StaticFiles(site.clone(), Disk),
             Handler::Proxy(proxy) => {
                 let (shared, threads, warned) = proxy::SharedState::start(proxy, workers)?;
                 warnings.extend(warned);
@@ -54,66 +55,82 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         routes.push((route.prefix.clone(), handler));
     }
     let service = Service { config: Arc::new(config.clone()), routes: routes.into() };
-    let connects = !proxies.is_empty();
     let log = config.access_log.as_deref();
     let loops = &config.event_loops;
-    let mut server = match &*service.routes {
-        [] => return Err(StartError::NoHandler),
-        // A server with only static files is monomorphised separately: its hot path does not
-        // select a handler.
-        [(prefix, Prepared::StaticFiles(_))] if prefix == "/" => {
-            start_workers(loops, false, log, &metrics, &StaticService(service))?
-        }
-        _ => start_workers(loops, connects, log, &metrics, &service)?,
+    if service.routes.is_empty() {
+        return Err(StartError::NoHandler);
+    }
+    // A server with only static files is monomorphised separately: its hot path does not select a
+    // handler.
+    let mut server = match service.is_static() {
+        true => start_workers(loops, false, log, &metrics, &StaticService(service))?,
+        false => start_workers(loops, service.connects(), log, &metrics, &service)?,
     };
     server.add_warnings(warnings);
     let mut upstreams: Vec<Arc<dyn UpstreamControl>> = Vec::new();
     for (shared, mut threads) in proxies {
-        shared.start_background(&mut threads, server.wakers())?;
+        let seed = RandomState::new().build_hasher().finish();
+        shared.start_background(&mut threads, server.wakers(), seed)?;
         server.add_background(threads);
         upstreams.push(Arc::new(shared));
     }
     if let Some(addr) = config.admin {
-        let all = upstreams.clone();
-        let sources = AdminSources {
-            metrics: Box::new(move |out| {
-                let stats: Vec<_> = all.iter().flat_map(|all| all.stats()).collect();
-                metrics.render(&stats, out);
-            }),
-            upstreams,
-            stopping: server.stopping(),
-        };
-        let admin =
-            admin::start(addr, sources).map_err(|error| StartError::Listen { addr, error })?;
+        let sources = admin_sources(&metrics, upstreams, server.stopping(), Metrics::render);
+        let admin = admin::start(addr, sources)?;
         server.set_admin_addr(admin.addr());
         server.add_background(admin);
     }
     Ok(server)
 }
 
+/// Collects the data and commands of the admin address. `render` appends the metrics page.
+pub(crate) fn admin_sources(
+    metrics: &Arc<Metrics>,
+    upstreams: Vec<Arc<dyn UpstreamControl>>,
+    stopping: StopFlag,
+    render: fn(&Metrics, &[UpstreamStats], &mut String),
+) -> AdminSources {
+    let (metrics, all) = (metrics.clone(), upstreams.clone());
+    let metrics = move |now, out: &mut String| {
+        let stats: Vec<_> = all.iter().flat_map(|all| all.stats(now)).collect();
+        render(&metrics, &stats, out);
+    };
+    AdminSources { metrics: Box::new(metrics), upstreams, stopping }
+}
+
 /// The shared part of a handler, from which each worker creates its own.
 #[derive(Clone)]
-enum Prepared {
-    StaticFiles(SiteConfig),
+pub(crate) enum Prepared<F> {
+    StaticFiles(SiteConfig, F),
     Proxy(proxy::SharedState),
 }
 
 /// Creates workers with handlers selected by routes.
 #[derive(Clone)]
-struct Service {
-    config: Arc<Config>,
-    routes: Arc<[(String, Prepared)]>,
+pub(crate) struct Service<F> {
+    pub(crate) config: Arc<Config>,
+    pub(crate) routes: Arc<[(String, Prepared<F>)]>,
 }
 
 /// Creates workers that serve the files of one directory.
 #[derive(Clone)]
-struct StaticService(Service);
+pub(crate) struct StaticService<F>(pub(crate) Service<F>);
 
-impl Service {
+impl<F: Files> Service<F> {
+    /// Returns whether the files of one directory are served at all paths.
+    pub(crate) fn is_static(&self) -> bool {
+        matches!(&*self.routes, [(prefix, Prepared::StaticFiles(..))] if prefix == "/")
+    }
+
+    /// Returns whether the workers open upstream connections.
+    pub(crate) fn connects(&self) -> bool {
+        self.routes.iter().any(|(_, handler)| matches!(handler, Prepared::Proxy(_)))
+    }
+
     fn needs_peers(&self) -> bool {
         let by_handler = self.routes.iter().any(|(_, handler)| match handler {
             Prepared::Proxy(proxy) => proxy.needs_client_addresses(),
-            Prepared::StaticFiles(_) => false,
+            Prepared::StaticFiles(..) => false,
         });
         by_handler || self.config.access_log.is_some() || !self.config.proxy_protocol.is_empty()
     }
@@ -144,31 +161,34 @@ impl Service {
 }
 
 /// Opens a directory for one worker.
-fn static_files(site: &SiteConfig, context: &WorkerContext) -> Result<StaticFiles, StartError> {
+fn static_files<F: Files>(
+    (site, files): (&SiteConfig, &F),
+    route: u32,
+    context: &WorkerContext,
+) -> Result<StaticFiles<F>, StartError> {
     let mut site = site.clone();
     site.max_open_files = site.max_open_files.min(context.limits.open_files);
-    let opened = Site::open(&site).map_err(|error| {
+    let seed = context.seed.wrapping_add(route.into());
+    let opened = Site::open_in(files.clone(), &site, seed).map_err(|error| {
         let name = site.root.display().to_string();
         StartError::Handler { name, error }
     })?;
     Ok(StaticFiles::new(opened, site.max_body_bytes))
 }
 
-impl server::Service for Service {
+impl<F: Files> server::Service for Service<F> {
     fn worker<I: Relay>(
         self,
         io: I,
         context: &WorkerContext,
     ) -> Result<impl server::Worker, StartError> {
         let mut routes = Vec::new();
-        for (number, (prefix, handler)) in self.routes.iter().enumerate() {
+        for (number, (prefix, handler)) in (0..).zip(&*self.routes) {
             let selected = match handler {
-                Prepared::StaticFiles(site) => {
-                    Selected::StaticFiles(Box::new(static_files(site, context)?))
+                Prepared::StaticFiles(site, files) => {
+                    Selected::StaticFiles(Box::new(static_files((site, files), number, context)?))
                 }
-                Prepared::Proxy(proxy) => {
-                    Selected::Proxy(Box::new(proxy.handler(context, number as u32)))
-                }
+                Prepared::Proxy(proxy) => Selected::Proxy(Box::new(proxy.handler(context, number))),
             };
             routes.push((prefix.clone(), selected));
         }
@@ -176,17 +196,18 @@ impl server::Service for Service {
     }
 }
 
-impl server::Service for StaticService {
+impl<F: Files> server::Service for StaticService<F> {
     fn worker<I: Relay>(
         self,
         io: I,
         context: &WorkerContext,
     ) -> Result<impl server::Worker, StartError> {
         let StaticService(service) = self;
-        let site = match &*service.routes {
-            [(_, Prepared::StaticFiles(site))] => site.clone(),
-            _ => SiteConfig::default(),
-        };
-        service.event_loop(io, static_files(&site, context)?, context)
+        match &*service.routes {
+            [(_, Prepared::StaticFiles(site, files))] => {
+                service.event_loop(io, static_files((site, files), 0, context)?, context)
+            }
+            _ => Err(StartError::NoHandler),
+        }
     }
 }

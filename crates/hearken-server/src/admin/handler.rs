@@ -2,11 +2,14 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hearken::io::Relay;
+use hearken::timer::Time;
 use hearken_http::{Body, Method, Request, ResponseHead, Version};
 
-use crate::front::{Answer, Handled, Handler, Incoming, Transport};
+use crate::front::{Answer, Handled, Handler, Incoming};
 use crate::runtime::access_log::json;
 use crate::runtime::administration::{AdminSources, UpstreamCommand};
 use crate::runtime::metrics::{CONTENT_TYPE, UpstreamStats};
@@ -25,8 +28,7 @@ GET /healthz
 
 /// The handler of requests to the admin address.
 pub(crate) struct Admin {
-    sources: AdminSources,
-    is_loopback: bool,
+    sources: Arc<AdminSources>,
 }
 
 /// The parts in which responses differ.
@@ -38,17 +40,13 @@ struct Response {
 }
 
 impl Admin {
-    pub(super) fn new(sources: AdminSources) -> Admin {
-        Admin { sources, is_loopback: true }
+    pub(super) fn new(sources: Arc<AdminSources>) -> Admin {
+        Admin { sources }
     }
 
-    /// Sets whether the next requests are from a connection to a loopback address.
-    pub(super) fn set_loopback(&mut self, is_loopback: bool) {
-        self.is_loopback = is_loopback;
-    }
-
-    fn answer(&self, request: &Request<'_>) -> Response {
-        if let Some(reason) = rejection(request, self.is_loopback) {
+    /// Answers a request at `now`, on a connection to a loopback address or to another one.
+    fn answer(&self, request: &Request<'_>, is_loopback: bool, now: Time) -> Response {
+        if let Some(reason) = rejection(request, is_loopback) {
             return text(403, reason);
         }
         let path = request.target().path_and_query().map(|(path, _)| path).unwrap_or_default();
@@ -67,24 +65,31 @@ impl Admin {
                 if request.method != Method::Post {
                     return Response { allow: Some("POST"), ..text(405, ENDPOINTS) };
                 }
-                return apply_command(&self.sources, name, order);
+                return apply_command(&self.sources, name, order, now);
             }
             _ => return text(404, ENDPOINTS),
         };
         if !matches!(request.method, Method::Get | Method::Head) {
             return Response { allow: Some("GET, HEAD"), ..text(405, ENDPOINTS) };
         }
-        page(&self.sources)
+        page(&self.sources, now)
     }
 }
 
-impl<T: Transport> Handler<T> for Admin {
-    fn on_request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
+impl<I: Relay> Handler<I> for Admin {
+    // Clients that keep all connections busy must not lock the administrator out.
+    const CLOSES_OLDEST: bool = true;
+
+    fn on_request(&mut self, mut incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
         if request.body != Body::None && !incoming.is_body_read() {
             // No endpoint accepts content.
             return Handled::AfterBody(0);
         }
-        let Response { status, content_type, allow, content } = self.answer(request);
+        let local = incoming.local_addr().map(|addr| addr.ip().to_canonical());
+        // If the address is unknown, the stricter rules apply.
+        let is_loopback = local.map_or(true, |local| local.is_loopback());
+        let Response { status, content_type, allow, content } =
+            self.answer(request, is_loopback, incoming.now());
         let (date, keep_alive, out) = incoming.parts();
         let mut head = ResponseHead::new(out, status);
         head.date(date);
@@ -140,22 +145,22 @@ fn is_local(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok()
 }
 
-fn metrics(sources: &AdminSources) -> Response {
+fn metrics(sources: &AdminSources, now: Time) -> Response {
     let mut page = String::new();
-    (sources.metrics)(&mut page);
+    (sources.metrics)(now, &mut page);
     Response { content_type: CONTENT_TYPE, ..text(200, page) }
 }
 
-fn health(sources: &AdminSources) -> Response {
+fn health(sources: &AdminSources, _: Time) -> Response {
     if sources.stopping.load(Ordering::Acquire) {
         return text(503, "draining\n");
     }
     text(200, "ok\n")
 }
 
-fn upstreams(sources: &AdminSources) -> Response {
+fn upstreams(sources: &AdminSources, now: Time) -> Response {
     let mut out = b"{\"upstreams\":[".to_vec();
-    for (at, stats) in sources.stats().iter().enumerate() {
+    for (at, stats) in sources.stats(now).iter().enumerate() {
         out.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
         upstream(stats, &mut out);
     }
@@ -189,11 +194,16 @@ fn upstream(it: &UpstreamStats, out: &mut Vec<u8>) {
 }
 
 /// Applies a command to the upstream servers with this percent-encoded name.
-fn apply_command(sources: &AdminSources, name: &[u8], order: UpstreamCommand) -> Response {
+fn apply_command(
+    sources: &AdminSources,
+    name: &[u8],
+    order: UpstreamCommand,
+    now: Time,
+) -> Response {
     let Some(name) = decoded(name) else {
         return text(400, "the name is not percent-encoded UTF-8\n");
     };
-    if sources.apply(&name, order).is_ok() {
+    if sources.apply(&name, order, now).is_ok() {
         return text(
             200,
             match order {
@@ -204,7 +214,7 @@ fn apply_command(sources: &AdminSources, name: &[u8], order: UpstreamCommand) ->
         );
     }
     let mut content = b"no such upstream; the upstreams are:\n".to_vec();
-    for upstream in sources.stats() {
+    for upstream in sources.stats(now) {
         content.extend_from_slice(upstream.name.as_bytes());
         content.push(b'\n');
     }

@@ -109,6 +109,12 @@ impl Connections {
         self.open
     }
 
+    /// Returns the number of slots of the table.
+    #[cfg(feature = "simulation")]
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Returns a connection that exists.
     #[inline(always)]
     pub(super) fn get(&mut self, token: Token) -> &mut Connection {
@@ -124,6 +130,13 @@ impl Connections {
             // Listening sockets have no entry.
             _ => Owner::Client,
         }
+    }
+
+    /// Returns whether the connection is open.
+    pub(super) fn contains(&self, token: Token) -> bool {
+        let connection = self.slots.get(token.slot() as usize);
+        connection
+            .is_some_and(|it| it.generation == token.generation() && it.phase != Phase::Vacant)
     }
 
     fn insert(&mut self, token: Token, phase: Phase, a: u32, b: u32) {

@@ -1,7 +1,10 @@
 //! The interface between the front and handlers: requests in, responses out.
 
+use std::io;
+use std::net::SocketAddr;
+
 use hearken::Token;
-use hearken::io::{Body, Completion};
+use hearken::io::{Body, Completion, Io};
 use hearken::timer::Time;
 use hearken_http::{DateCache, Request};
 
@@ -20,6 +23,10 @@ use crate::runtime::access_log::Outcome;
 pub(crate) trait Handler<T: Transport> {
     /// Whether the handler opens connections.
     const CONNECTS: bool = false;
+
+    /// Whether the oldest connection is closed for a new one at the connection limit if no
+    /// connection is idle. Otherwise new connections wait.
+    const CLOSES_OLDEST: bool = false;
 
     /// Answers or defers a request whose head was received.
     fn on_request(&mut self, incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled;
@@ -193,7 +200,19 @@ pub(crate) struct Incoming<'a, T> {
     pub(crate) route: u32,
 }
 
+impl<I: Io> Incoming<'_, I> {
+    /// Returns the local address of the connection.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr(self.token)
+    }
+}
+
 impl<'a, T: Transport> Incoming<'a, T> {
+    /// Returns the start time of the turn.
+    pub(crate) fn now(&self) -> Time {
+        self.io.turn_time()
+    }
+
     /// Returns whether the body was read and discarded.
     #[inline]
     pub(crate) fn is_body_read(&self) -> bool {

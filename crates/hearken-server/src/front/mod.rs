@@ -52,7 +52,7 @@ use crate::runtime::network::Network;
 const LINGER: Duration = Duration::from_secs(2);
 /// Maximum number of bytes that a client may send after the connection was shut down.
 const LINGER_BYTES: usize = 256 * 1024;
-/// Maximum number of connections with pending input to skip in the search for one to close.
+/// Maximum number of connections to skip in the search for one to close.
 const MAX_SKIPPED: usize = 16;
 /// Maximum number of bytes received ahead of their use. The server receives ahead while a request is
 /// in progress, in order to detect that the client disconnects.
@@ -187,6 +187,19 @@ impl Front {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+        #[cfg(feature = "simulation")]
+        self.record_usage();
+    }
+
+    /// Records the sizes of the tables and buffers.
+    #[cfg(feature = "simulation")]
+    fn record_usage(&self) {
+        let usage = &self.metrics.usage;
+        usage.connections.set(self.connections.open());
+        usage.connection_slots.set(self.connections.slots());
+        usage.requests.set(self.requests.len());
+        usage.request_slots.set(self.requests.slots());
+        usage.buffered_bytes.set(self.requests.buffered_bytes());
     }
 
     /// Handles an accepted connection.
@@ -233,6 +246,11 @@ impl Front {
         self.connections.owner(token)
     }
 
+    /// Returns whether a connection is open.
+    pub(crate) fn contains(&self, token: Token) -> bool {
+        self.connections.contains(token)
+    }
+
     /// Adds a connection that a handler opened.
     pub(crate) fn insert_handler(&mut self, token: Token, key: u32, route: u32) {
         self.connections.insert_handler(token, key, route);
@@ -267,19 +285,27 @@ impl Front {
     }
 
     /// Closes the connection that has been idle longest, in O(1). Skips connections that were used in
-    /// the last turn or in this one, and those with pending input. Returns whether one was closed.
+    /// the last turn or in this one, and those with pending input. Prefers connections whose client
+    /// has acknowledged its response: a request sent after the close would make the client's kernel
+    /// discard the rest of the response. Returns whether one was closed.
     #[cold]
     pub(crate) fn close_longest_idle<T: Transport>(&mut self, io: &mut T) -> bool {
+        let mut found = None;
         for _ in 0..MAX_SKIPPED {
-            let Some(token) = self.connections.idle_longest() else { return false };
+            let Some(token) = self.connections.idle_longest() else { break };
             if !io.has_input(token) {
-                self.metrics().connections_evicted.add(1);
-                self.close(io, token);
-                return true;
+                if io.unacknowledged(token) == 0 {
+                    found = Some(token);
+                    break;
+                }
+                found.get_or_insert(token);
             }
             self.connections.set_idle(token);
         }
-        false
+        let Some(token) = found else { return false };
+        self.metrics().connections_evicted.add(1);
+        self.close(io, token);
+        true
     }
 
     /// Begins to stop: closes each connection after its current response.

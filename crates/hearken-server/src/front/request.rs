@@ -178,6 +178,18 @@ impl ActiveRequests {
         self.all.len() - self.free.len()
     }
 
+    /// Returns the number of slots of the table.
+    #[cfg(feature = "simulation")]
+    pub(super) fn slots(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns the number of buffered bytes of all requests.
+    #[cfg(feature = "simulation")]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.all.iter().map(|request| request.received.len() + request.head.len()).sum()
+    }
+
     /// Returns the index of a request that is still in progress.
     #[inline]
     pub(super) fn find(&self, id: RequestId) -> Option<u32> {

@@ -521,8 +521,11 @@ impl Front {
         outcome: Outcome,
     ) {
         self.notify_cancelled(io, handler, index);
-        self.requests[index].outcome = outcome;
-        self.close_request(io, index, false);
+        let request = &mut self.requests[index];
+        request.outcome = outcome;
+        // The client may still receive, and would take a regular close for the end of the response.
+        let resets = request.facts.contains(Facts::UNTIL_CLOSE);
+        self.close_request(io, index, resets);
     }
 
     /// Notifies the handler of a cancelled request.

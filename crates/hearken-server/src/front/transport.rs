@@ -1,16 +1,14 @@
 //! The operations that [`Front`](super::Front) needs on client connections.
 
 use hearken::Token;
-use hearken::io::{Body, CloseMode, Outgoing, Relay, SendOutcome};
+use hearken::io::{Body, CloseMode, Outgoing, PeekResult, Relay, SendOutcome};
 use hearken::timer::Time;
-
-use crate::runtime::peek::{PeekResult, peek};
 
 /// Operations on client connections, each identified by a token.
 ///
 /// A driver performs the I/O and reports events to the front. The driver in
-/// [`event_loop`](crate::event_loop) uses [`Io`](hearken::io::Io). The one in
-/// [`admin`](crate::admin) uses an event queue. Sends are delivered in the order of the calls.
+/// [`event_loop`](crate::event_loop) uses [`Io`](hearken::io::Io). Sends are delivered in the order
+/// of the calls.
 pub(crate) trait Transport {
     /// Returns the start time of this turn.
     fn turn_time(&self) -> Time;
@@ -136,7 +134,7 @@ impl<I: Relay> Transport for I {
     }
 
     fn has_input(&self, token: Token) -> bool {
-        self.socket(token).is_some_and(|socket| peek(socket) == PeekResult::Bytes)
+        self.peek(token) == PeekResult::Bytes
     }
 
     fn relay_bytes(&mut self, from: Token, to: Token, max_bytes: u64) -> bool {

@@ -9,15 +9,16 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hearken::timer::Time;
 
 use super::config::{Balance, Upstreams};
 use super::servers::{ServerCounters, Servers};
+use crate::sync::AtomicU64;
 
-mod hash;
+pub(super) mod hash;
 mod policy;
 mod rotation;
 mod snapshot;

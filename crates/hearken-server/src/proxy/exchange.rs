@@ -187,6 +187,22 @@ impl Exchanges {
         let matches = |it: &Exchange| it.id == id && matches!(it.state, State::Resolving);
         self.all.iter().position(matches).map(|key| key as u32)
     }
+
+    /// Returns the number of exchanges in progress, and of slots.
+    #[cfg(feature = "simulation")]
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.all.len() - self.free.len(), self.all.len())
+    }
+
+    /// Returns the number of received bytes of incomplete response heads.
+    #[cfg(feature = "simulation")]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        let received = |it: &Exchange| match &it.state {
+            State::Waiting { received, .. } => received.len(),
+            _ => 0,
+        };
+        self.all.iter().map(received).sum()
+    }
 }
 
 impl std::ops::Index<u32> for Exchanges {

@@ -37,6 +37,9 @@ pub(crate) struct Proxy {
     /// Buffer for outgoing messages.
     pub(super) out: Vec<u8>,
     pub(super) stopping: bool,
+    /// Usage of the workers and the index of this one, if the proxy is simulated.
+    #[cfg(feature = "simulation")]
+    pub(super) usage: Option<(super::simulation::SharedUsage, usize)>,
 }
 
 /// A task to perform after the current event is handled, which avoids recursion.
@@ -79,6 +82,8 @@ impl Proxy {
             route,
             out: Vec::new(),
             stopping: false,
+            #[cfg(feature = "simulation")]
+            usage: None,
             config,
         }
     }
@@ -252,6 +257,12 @@ impl<I: Relay> Handler<I> for Proxy {
     fn on_woken(&mut self, cx: &mut Cx<'_, I>) {
         self.on_names_resolved(cx);
         self.run_ready(cx);
+    }
+
+    #[cfg(feature = "simulation")]
+    fn end_turn(&mut self, _: Time) -> Option<Time> {
+        self.record_usage();
+        None
     }
 
     fn tick(&mut self, cx: &mut Cx<'_, I>) -> bool {

@@ -1,19 +1,25 @@
 //! Active health checks, in a separate thread.
 //!
-//! One event queue handles all checks, so a slow server does not delay the checks of others. The
-//! results are passed to [`Servers`].
+//! One loop over [`Io`] performs all checks, so a slow server does not delay the checks of others.
+//! The results are passed to [`Servers`].
 
 use std::io;
-use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use hearken::descriptors::Table;
+use hearken::io::readiness::{Policy, ReadinessIo};
+use hearken::io::{Completion, Io};
+use hearken::mechanism::{self, Mechanism};
 use hearken::timer::{Time, Wheel};
+use hearken::{Waker, Wakeups};
 use hearken_http::head;
 
+use super::balance::hash;
 use super::config::{HealthCheck, ProxyProtocol, Upstreams};
 use super::servers::{Endpoints, Servers};
-use crate::runtime::queue_thread::{self, QueueThread};
 
 mod probe;
 
@@ -23,32 +29,98 @@ use probe::{Failure, Probe};
 const MAX_INITIAL_SPREAD: Duration = Duration::from_secs(1);
 /// Pause after a wait that failed, for example for lack of memory.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-
-/// An event queue with the index of the server as payload.
-type Queue = queue_thread::Queue<usize>;
+/// Size of a receive buffer in bytes. One is in use at a time.
+const BUFFER_SIZE: usize = 4096;
 
 /// The thread that checks servers. Dropping it ends the thread immediately.
 #[derive(Debug)]
 pub struct HealthChecker {
-    _thread: Option<QueueThread>,
+    stop: Arc<AtomicBool>,
+    /// `None` if no checks are enabled.
+    thread: Option<(JoinHandle<io::Result<()>>, Waker)>,
 }
 
 impl HealthChecker {
-    /// Starts the checks if `config` enables them. The result must be dropped in the descriptor table
-    /// in which it was created.
+    /// Starts the checks if `config` enables them. `seed` determines their jitter. The result must be
+    /// dropped in the descriptor table in which it was created.
     ///
     /// # Errors
     /// The thread or its descriptors cannot be created.
-    pub fn start(config: &Upstreams, servers: Arc<Servers>) -> io::Result<HealthChecker> {
+    pub fn start(
+        config: &Upstreams,
+        servers: Arc<Servers>,
+        seed: u64,
+    ) -> io::Result<HealthChecker> {
+        let stop = Arc::<AtomicBool>::default();
         let Some(active) = config.health.clone() else {
-            return Ok(HealthChecker { _thread: None });
+            return Ok(HealthChecker { stop, thread: None });
         };
-        let preface = config.send_proxy_protocol;
-        let thread = QueueThread::start("checker", move |queue| {
-            Ok(move || Checks::new(active, preface, servers).run(&queue))
-        })?;
-        Ok(HealthChecker { _thread: Some(thread) })
+        let (ready, started) = mpsc::sync_channel(1);
+        let start = ThreadStart {
+            active,
+            preface: config.send_proxy_protocol,
+            servers,
+            seed,
+            stop: Arc::clone(&stop),
+            ready,
+        };
+        let thread = thread::Builder::new().name("checker".to_owned());
+        let thread = Table::Shared.spawn(thread, start, run_thread)?;
+        // If the thread has ended, dropping the checker joins it.
+        let checker = HealthChecker { stop, thread: Some(thread) };
+        started.recv().map_err(io::Error::other)??;
+        Ok(checker)
     }
+}
+
+impl Drop for HealthChecker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some((thread, waker)) = self.thread.take() {
+            waker.wake();
+            // The thread itself has reported a panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The parameters of the thread.
+struct ThreadStart {
+    active: HealthCheck,
+    preface: Option<ProxyProtocol>,
+    servers: Arc<Servers>,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+    /// Receives the result of the start.
+    ready: mpsc::SyncSender<io::Result<()>>,
+}
+
+/// Runs the thread.
+fn run_thread(start: ThreadStart, wakeups: Wakeups) -> io::Result<()> {
+    let ThreadStart { active, preface, servers, seed, stop, ready } = start;
+    let mut io = match open(wakeups) {
+        Ok(io) => io,
+        Err(error) => {
+            drop(ready.send(Err(error)));
+            return Ok(());
+        }
+    };
+    drop(ready.send(Ok(())));
+    let mut checks = Checks::new(active, preface, servers, seed, io.now());
+    while checks.run(&mut io, &stop).is_err() {
+        thread::sleep(RETRY_DELAY);
+    }
+    Ok(())
+}
+
+/// Opens the operations over epoll, or over poll(2) if epoll is unavailable.
+fn open(wakeups: Wakeups) -> io::Result<ReadinessIo<Box<dyn Mechanism>>> {
+    let open =
+        |name| mechanism::find(name).map_err(io::Error::other)?.open().map_err(io::Error::other);
+    let mechanism = open("epoll-level").or_else(|_| open("poll"))?;
+    let mut policy = Policy::default();
+    (policy.buffers, policy.buffer_size) = (1, BUFFER_SIZE);
+    ReadinessIo::with_wakeups(mechanism, policy, wakeups)
 }
 
 /// Returns the request that checks a server.
@@ -85,18 +157,28 @@ struct Check {
     probe: Option<Probe>,
 }
 
-/// The state of the thread.
-struct Checks {
+/// The checks of all servers.
+pub(super) struct Checks {
     config: HealthCheck,
     servers: Arc<Servers>,
     /// One timer per server, for the start of its next check or the timeout of the current one.
     timers: Wheel,
     checks: Vec<Check>,
+    /// Servers by the slots of the tokens of their connections.
+    slots: Vec<usize>,
+    /// State of the random numbers.
+    random: u64,
 }
 
 impl Checks {
-    fn new(active: HealthCheck, preface: Option<ProxyProtocol>, servers: Arc<Servers>) -> Checks {
-        let now = Time::now();
+    /// Creates the checks, which start at `now`. `seed` determines their jitter.
+    pub(super) fn new(
+        active: HealthCheck,
+        preface: Option<ProxyProtocol>,
+        servers: Arc<Servers>,
+        seed: u64,
+        now: Time,
+    ) -> Checks {
         let apart = active.interval.min(MAX_INITIAL_SPREAD)
             / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
         let mut timers = Wheel::new(now);
@@ -112,33 +194,39 @@ impl Checks {
             }
         };
         let checks = (0..servers.len()).map(check).collect();
-        Checks { config: active, servers, timers, checks }
+        Checks { config: active, servers, timers, checks, slots: Vec::new(), random: seed }
     }
 
-    /// Runs until the queue is woken.
-    fn run(mut self, queue: &Queue) {
-        loop {
-            let now = Time::now();
+    /// Runs until it is woken after `stop` is set, and then closes its connections.
+    ///
+    /// # Errors
+    /// Errors of [`Io::wait`]. The caller may call this function again.
+    pub(super) fn run(&mut self, io: &mut impl Io, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Acquire) {
+            let now = io.now();
             while let Some(server) = self.timers.pop_expired(now) {
                 let server = server as usize;
                 match &self.checks[server].probe {
-                    None => self.start_check(queue, server, now),
+                    None => self.start_check(io, server),
                     Some(probe) => {
                         let failure = probe.timed_out(self.config.timeout);
-                        self.finish_check(server, Err(failure));
+                        self.finish_check(io, server, Err(failure));
                     }
                 }
             }
-            let timeout = self.timers.next_deadline().map(|next| next.duration_since(Time::now()));
-            match queue.next_events(64, timeout) {
-                Ok(events) if events.woken() => return,
-                Ok(events) => events.for_each(|event| self.resume(event.token)),
-                Err(_) => thread::sleep(RETRY_DELAY),
+            io.wait(self.timers.next_deadline())?;
+            while let Some(completion) = io.next() {
+                self.resume(io, completion);
             }
         }
+        for probe in self.checks.iter_mut().filter_map(|check| check.probe.take()) {
+            io.close(probe.token());
+        }
+        Ok(())
     }
 
-    fn start_check(&mut self, queue: &Queue, server: usize, now: Time) {
+    fn start_check(&mut self, io: &mut impl Io, server: usize) {
+        let now = io.now();
         let check = &mut self.checks[server];
         check.next_start = now + self.config.interval.max(Duration::from_millis(1));
         let endpoints = self.servers.endpoints(server);
@@ -147,30 +235,40 @@ impl Checks {
             return self.timers.arm(server as u32, check.next_start);
         }
         check.turn = check.turn.wrapping_add(1);
-        match Probe::start(queue, server, &endpoints, check.turn, &check.request) {
+        match Probe::start(io, &endpoints, check.turn) {
             Ok(probe) => {
+                let slot = probe.token().slot() as usize;
+                if slot >= self.slots.len() {
+                    self.slots.resize(slot + 1, 0);
+                }
+                self.slots[slot] = server;
                 check.probe = Some(probe);
                 self.timers.arm(server as u32, now + self.config.timeout);
             }
-            Err(failure) => self.finish_check(server, Err(failure)),
+            Err(failure) => self.finish_check(io, server, Err(failure)),
         }
     }
 
-    fn resume(&mut self, server: usize) {
-        if let Some(probe) = &mut self.checks[server].probe
-            && let Some(result) = probe.resume(self.config.status)
-        {
-            self.finish_check(server, result);
-        }
-    }
-
-    fn finish_check(&mut self, server: usize, result: Result<(), Failure>) {
-        let now = Time::now();
+    fn resume(&mut self, io: &mut impl Io, Completion { token, kind }: Completion) {
+        let Some(&server) = self.slots.get(token.slot() as usize) else { return };
         let check = &mut self.checks[server];
-        check.probe = None;
+        if let Some(probe) = &mut check.probe
+            && probe.token() == token
+            && let Some(result) = probe.resume(io, kind, &check.request, self.config.status)
+        {
+            self.finish_check(io, server, result);
+        }
+    }
+
+    fn finish_check(&mut self, io: &mut impl Io, server: usize, result: Result<(), Failure>) {
+        let now = io.now();
+        let check = &mut self.checks[server];
+        if let Some(probe) = check.probe.take() {
+            io.close(probe.token());
+        }
         // Jitter of up to 5 %, so that checks do not stay synchronised.
         let twentieth = self.config.interval / 20;
-        let part = (now.as_nanos() as u32).wrapping_mul(0x9e37_79b9) >> 16;
+        let part = hash::below(&mut self.random, 1 << 16) as u32;
         check.next_start =
             (check.next_start + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
         self.timers.arm(server as u32, check.next_start);
@@ -191,7 +289,7 @@ impl Checks {
         if check.contrary_results >= enough.get() {
             check.contrary_results = 0;
             check.is_down = !is_healthy;
-            self.servers.set_down(server, !is_healthy);
+            self.servers.set_down(server, !is_healthy, now);
         }
     }
 }

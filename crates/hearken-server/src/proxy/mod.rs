@@ -12,6 +12,7 @@
 //! | `deadlines`, `termination` | upstream timeouts; errors and cancellation |
 //! | `balance`, `servers` | load balancing; the shared state of the servers |
 //! | `health`, `resolver` | background threads for health checks and name resolution |
+//! | `simulation` | health checks and name resolution without threads (feature `simulation`) |
 
 #[doc(hidden)]
 pub mod access;
@@ -31,6 +32,8 @@ mod response;
 mod route;
 #[doc(hidden)]
 pub mod servers;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod start;
 mod termination;
 mod tunnel;

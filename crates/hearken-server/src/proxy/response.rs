@@ -333,7 +333,10 @@ impl Proxy {
         match &mut exchange.state {
             State::Tunnel { .. } => self.on_server_ended_tunnel(cx, key),
             State::Responding { download, keep, .. } => {
-                if download.finish(&mut self.out).is_ok() {
+                // A failed send takes the error of a reset connection. What then looks like the end of
+                // the response may be the place where the reset cut it.
+                let is_complete = !upstream.flags.contains(Flags::BROKEN);
+                if is_complete && download.finish(&mut self.out).is_ok() {
                     *keep = false;
                     cx.front.write(cx.io, id, &self.out, 0);
                     self.out.clear();

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use hearken::io::{Address, Relay};
+use hearken::io::{Address, PeekResult, Relay};
 use hearken_http::forward::{self, RequestOptions};
 use hearken_http::{Request, ResponseParser};
 
@@ -16,7 +16,6 @@ use super::upstream::{Connection, Flags};
 use crate::front::RequestId;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
-use crate::runtime::peek::{PeekResult, peek};
 use crate::runtime::proxy_protocol;
 
 /// The recorded failure of a server that closed a connection without a response.
@@ -235,7 +234,7 @@ impl Proxy {
         let upstream = &self.upstreams[connection];
         let idle = Self::now(cx).duration_since(upstream.idle_since);
         // The event loop may not have processed a pending event yet.
-        if cx.io.socket(upstream.token).map(peek) != Some(PeekResult::Nothing) {
+        if cx.io.peek(upstream.token) != PeekResult::Nothing {
             self.lifetimes.record_closed(upstream.route, idle);
             return false;
         }

@@ -7,14 +7,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hearken::timer::Time;
 
 use super::config::Upstreams;
 pub use crate::runtime::administration::UpstreamCommand;
+use crate::sync::{AtomicU64, fence};
 
+#[cfg(all(test, loom))]
+mod models;
 mod passive;
 mod server_state;
 
@@ -74,7 +76,7 @@ pub struct Servers {
 }
 
 /// The part of a server's state that balancers use.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Condition {
     /// Whether the server is neither disabled by an administrator nor down.
     pub(super) is_available: bool,
@@ -123,8 +125,8 @@ impl Servers {
         self.servers.get(server).map_or("", |shared| &shared.authority)
     }
 
-    /// Returns the state of a server.
-    pub fn state(&self, server: usize) -> State {
+    /// Returns the state of a server at `now`.
+    pub fn state(&self, server: usize, now: Time) -> State {
         let Some(shared) = self.servers.get(server) else { return State::Off };
         let flags = shared.flags.load(Relaxed);
         if flags & OFF != 0 {
@@ -135,21 +137,19 @@ impl Servers {
             State::Down
         } else if shared.paused_until.load(Relaxed) != 0 {
             State::Paused
-        } else if self.is_starting(shared.up_since.load(Relaxed)) {
+        } else if self.is_starting(shared.up_since.load(Relaxed), now) {
             State::Starting
         } else {
             State::Up
         }
     }
 
-    fn is_starting(&self, since: u64) -> bool {
-        since != 0
-            && self.slow_start != 0
-            && Time::now().as_nanos() < since.saturating_add(self.slow_start)
+    fn is_starting(&self, since: u64, now: Time) -> bool {
+        since != 0 && self.slow_start != 0 && now.as_nanos() < since.saturating_add(self.slow_start)
     }
 
-    /// Applies a command of an administrator.
-    pub fn apply(&self, server: usize, order: UpstreamCommand) {
+    /// Applies a command that an administrator gives at `now`.
+    pub fn apply(&self, server: usize, order: UpstreamCommand, now: Time) {
         let Some(shared) = self.servers.get(server) else { return };
         let flag = match order {
             UpstreamCommand::Ready => 0,
@@ -160,7 +160,7 @@ impl Servers {
         let before = shared.flags.fetch_update(Relaxed, Relaxed, change).unwrap_or_default();
         let paused = shared.paused_until.load(Relaxed) != 0;
         if order == UpstreamCommand::Ready && (before & (DRAINING | OFF) != 0 || paused) {
-            shared.recover(Time::now());
+            shared.recover(now);
         }
         self.increment_version();
     }
@@ -184,13 +184,13 @@ impl Servers {
         }
     }
 
-    /// Sets whether a server is down by its health checks. Recovery also ends a pause.
-    pub fn set_down(&self, server: usize, down: bool) {
+    /// Sets whether a server is down by its health checks from `now` on. Recovery also ends a pause.
+    pub fn set_down(&self, server: usize, down: bool, now: Time) {
         let Some(shared) = self.servers.get(server) else { return };
         if down {
             shared.flags.fetch_or(UNHEALTHY, Relaxed);
         } else if shared.flags.load(Relaxed) & UNHEALTHY != 0 {
-            shared.recover(Time::now());
+            shared.recover(now);
             shared.flags.fetch_and(!UNHEALTHY, Relaxed);
         }
         self.increment_version();
@@ -299,8 +299,8 @@ impl Servers {
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let states = (0..self.len()).map(|server| (self.name(server), self.state(server)));
-        f.debug_map().entries(states).finish()
+        let conditions = (0..self.len()).map(|server| (self.name(server), self.condition(server)));
+        f.debug_map().entries(conditions).finish()
     }
 }
 

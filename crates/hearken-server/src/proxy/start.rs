@@ -1,19 +1,21 @@
 //! The state that the workers of a proxy share, and the background threads of a proxy.
 
-use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hearken::Waker;
 use hearken::timer::Time;
 
+use super::balance::hash;
 use super::config::{Config, ProxyMode, Upstreams};
 use super::destination::{self, Destination};
 use super::handler::Proxy;
 use super::health::HealthChecker;
 use super::resolver::{Lookups, Resolver};
-use super::servers::{Servers, State};
+use super::servers::{Servers, State, lock};
+#[cfg(feature = "simulation")]
+use super::simulation::SharedUsage;
 use crate::runtime::administration::{self, NoSuchUpstream, UpstreamCommand};
 use crate::runtime::metrics::UpstreamStats;
 use crate::runtime::server::{StartError, WorkerContext};
@@ -24,11 +26,13 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The state that the workers of a proxy share.
 #[derive(Clone)]
 pub(crate) struct SharedState {
-    config: Arc<Config>,
-    servers: Arc<Servers>,
+    pub(super) config: Arc<Config>,
+    pub(super) servers: Arc<Servers>,
     weights: Arc<[u32]>,
-    /// Lookups for workers that have not started yet, in the order of the workers.
-    unclaimed_lookups: Arc<Mutex<VecDeque<Lookups>>>,
+    /// Lookups for workers that have not started yet, by their indices.
+    unclaimed_lookups: Arc<Mutex<Vec<Option<Lookups>>>>,
+    #[cfg(feature = "simulation")]
+    pub(super) usage: Option<SharedUsage>,
 }
 
 /// The background threads of a proxy. Dropping this ends them.
@@ -47,6 +51,26 @@ impl SharedState {
         config: &Config,
         workers: usize,
     ) -> Result<(SharedState, Threads, Vec<String>), StartError> {
+        let resolver = Resolver::start()?;
+        let shared = SharedState::new(config, workers, &resolver)?;
+        let warnings = match &config.mode {
+            ProxyMode::Reverse(upstreams) => {
+                resolver.watch_servers(upstreams, &shared.servers, RESOLVE_TIMEOUT)
+            }
+            ProxyMode::Forward(_) => Vec::new(),
+        };
+        Ok((shared, Threads { resolver, checker: None }, warnings))
+    }
+
+    /// Creates the state of a proxy with `workers` workers, whose lookups `resolver` performs.
+    ///
+    /// # Errors
+    /// No upstream server is configured.
+    pub(super) fn new(
+        config: &Config,
+        workers: usize,
+        resolver: &Resolver,
+    ) -> Result<SharedState, StartError> {
         let none = Upstreams::new(Vec::new());
         let (upstreams, lookups) = match &config.mode {
             ProxyMode::Reverse(upstreams) if upstreams.servers.is_empty() => {
@@ -55,28 +79,32 @@ impl SharedState {
             ProxyMode::Reverse(upstreams) => (upstreams, 0),
             ProxyMode::Forward(_) => (&none, workers),
         };
-        let servers = Arc::new(Servers::new(upstreams));
-        let resolver = Resolver::start()?;
-        let warnings = resolver.watch_servers(upstreams, &servers, RESOLVE_TIMEOUT);
-        let shared = SharedState {
+        Ok(SharedState {
             config: Arc::new(config.clone()),
+            servers: Arc::new(Servers::new(upstreams)),
             weights: upstreams.servers.iter().map(|server| server.weight.get().into()).collect(),
             unclaimed_lookups: Arc::new(Mutex::new(
-                (0..lookups).map(|_| resolver.lookups()).collect(),
+                (0..lookups).map(|_| Some(resolver.lookups())).collect(),
             )),
-            servers,
-        };
-        Ok((shared, Threads { resolver, checker: None }, warnings))
+            #[cfg(feature = "simulation")]
+            usage: None,
+        })
     }
 
     /// Creates the handler of one worker.
     pub(crate) fn handler(&self, context: &WorkerContext, route: u32) -> Proxy {
-        let lookups =
-            self.unclaimed_lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let seed = Time::now().as_nanos() ^ u64::from(std::process::id()) << 32;
+        let mut unclaimed = lock(&self.unclaimed_lookups);
+        let lookups = unclaimed.get_mut(context.index).and_then(Option::take);
+        drop(unclaimed);
+        let seed = hash::mix(context.seed ^ u64::from(route));
         let position = (context.index, context.workers);
         let destination = Destination::new(&self.config, &self.servers, lookups, position, seed);
-        Proxy::new(self.config.clone(), destination, context.worker_metrics(), route)
+        let metrics = context.worker_metrics();
+        Proxy {
+            #[cfg(feature = "simulation")]
+            usage: self.usage.clone().map(|usage| (usage, context.index)),
+            ..Proxy::new(self.config.clone(), destination, metrics, route)
+        }
     }
 
     /// Returns whether the proxy needs the addresses of clients.
@@ -84,7 +112,8 @@ impl SharedState {
         destination::needs_client_addresses(&self.config)
     }
 
-    /// Starts health checks, and passes the wakers of the workers to the resolver.
+    /// Starts health checks, whose jitter `seed` determines, and passes the wakers of the workers to
+    /// the resolver.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -92,24 +121,25 @@ impl SharedState {
         &self,
         threads: &mut Threads,
         wakers: Vec<Waker>,
+        seed: u64,
     ) -> io::Result<()> {
         for (worker, waker) in wakers.into_iter().enumerate() {
             threads.resolver.set_waker(worker, waker);
         }
         if let ProxyMode::Reverse(upstreams) = &self.config.mode {
-            threads.checker = Some(HealthChecker::start(upstreams, self.servers.clone())?);
+            threads.checker = Some(HealthChecker::start(upstreams, self.servers.clone(), seed)?);
         }
         Ok(())
     }
 }
 
 impl administration::UpstreamControl for SharedState {
-    fn stats(&self) -> Vec<UpstreamStats> {
+    fn stats(&self, now: Time) -> Vec<UpstreamStats> {
         let snapshot = |server| {
             let stats = self.servers.stats(server);
             UpstreamStats {
                 name: self.servers.name(server).to_owned(),
-                state: match self.servers.state(server) {
+                state: match self.servers.state(server, now) {
                     State::Up => "up",
                     State::Starting => "starting",
                     State::Paused => "paused",
@@ -129,10 +159,10 @@ impl administration::UpstreamControl for SharedState {
         (0..self.servers.len()).map(snapshot).collect()
     }
 
-    fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream> {
+    fn apply(&self, name: &str, order: UpstreamCommand, now: Time) -> Result<(), NoSuchUpstream> {
         let all = 0..self.servers.len();
         let named: Vec<usize> = all.filter(|&server| self.servers.name(server) == name).collect();
-        named.iter().for_each(|&server| self.servers.apply(server, order));
+        named.iter().for_each(|&server| self.servers.apply(server, order, now));
         if named.is_empty() { Err(NoSuchUpstream) } else { Ok(()) }
     }
 }

@@ -143,6 +143,12 @@ impl Connections {
         self.all.iter().any(|it| it.exchange.is_some())
     }
 
+    /// Returns the number of connections, and of slots.
+    #[cfg(feature = "simulation")]
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.all.len() - self.free.len(), self.all.len())
+    }
+
     /// Returns an upper bound of the number of idle connections.
     pub(super) fn count_idle(&self) -> usize {
         self.idle.servers.iter().map(Vec::len).sum::<usize>() + self.idle.count

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use hearken_http::{DateCache, Request, Version};
 
+#[cfg(feature = "simulation")]
+pub(crate) use writer::LogCollector;
 pub(crate) use writer::{LogCounters, LogSink, LogWriter};
 
 /// Maximum number of bytes logged of a field from a client.

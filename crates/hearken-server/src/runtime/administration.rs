@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+
+use hearken::timer::Time;
 
 use super::metrics::UpstreamStats;
+use crate::sync::AtomicBool;
 
 /// A command for an upstream server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,20 +25,23 @@ pub struct NoSuchUpstream;
 
 /// The upstream servers of one handler.
 pub trait UpstreamControl: Send + Sync {
-    /// Returns the state and counters of the servers.
-    fn stats(&self) -> Vec<UpstreamStats>;
+    /// Returns the state and counters of the servers at `now`.
+    fn stats(&self, now: Time) -> Vec<UpstreamStats>;
 
-    /// Applies a command to the servers with this name.
+    /// Applies a command that is given at `now` to the servers with this name.
     ///
     /// # Errors
     /// No server has this name.
-    fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream>;
+    fn apply(&self, name: &str, order: UpstreamCommand, now: Time) -> Result<(), NoSuchUpstream>;
 }
+
+/// A function that appends the metrics page as of a time.
+pub type MetricsPage = dyn Fn(Time, &mut String) + Send + Sync;
 
 /// The data and commands of a server.
 pub struct AdminSources {
-    /// Function that appends the metrics page.
-    pub metrics: Box<dyn Fn(&mut String) + Send + Sync>,
+    /// The metrics.
+    pub metrics: Box<MetricsPage>,
     /// The upstream servers.
     pub upstreams: Vec<Arc<dyn UpstreamControl>>,
     /// Whether the server is stopping.
@@ -44,18 +49,24 @@ pub struct AdminSources {
 }
 
 impl AdminSources {
-    /// Returns the state and counters of all upstream servers.
-    pub fn stats(&self) -> Vec<UpstreamStats> {
-        self.upstreams.iter().flat_map(|upstreams| upstreams.stats()).collect()
+    /// Returns the state and counters of all upstream servers at `now`.
+    pub fn stats(&self, now: Time) -> Vec<UpstreamStats> {
+        self.upstreams.iter().flat_map(|upstreams| upstreams.stats(now)).collect()
     }
 
-    /// Applies a command to the upstream servers with this name.
+    /// Applies a command that is given at `now` to the upstream servers with this name.
     ///
     /// # Errors
     /// No server has this name.
-    pub fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream> {
+    pub fn apply(
+        &self,
+        name: &str,
+        order: UpstreamCommand,
+        now: Time,
+    ) -> Result<(), NoSuchUpstream> {
         // Several handlers may have a server with this name.
-        let applies = |upstreams: &&Arc<dyn UpstreamControl>| upstreams.apply(name, order).is_ok();
+        let applies =
+            |upstreams: &&Arc<dyn UpstreamControl>| upstreams.apply(name, order, now).is_ok();
         match self.upstreams.iter().filter(applies).count() {
             0 => Err(NoSuchUpstream),
             _ => Ok(()),

@@ -46,6 +46,23 @@ impl Counter {
     }
 }
 
+/// Sizes of the tables and buffers of a worker's client side at the end of its last turn, to check
+/// their bounds in simulations.
+#[cfg(feature = "simulation")]
+#[derive(Debug, Default)]
+pub struct Usage {
+    /// Number of client connections.
+    pub connections: Gauge,
+    /// Number of slots in the table of connections, which also holds upstream connections.
+    pub connection_slots: Gauge,
+    /// Number of requests in progress.
+    pub requests: Gauge,
+    /// Number of slots in the table of requests.
+    pub request_slots: Gauge,
+    /// Number of received bytes that requests hold.
+    pub buffered_bytes: Gauge,
+}
+
 /// A value that increases and decreases, but not below zero. Only one thread may write it.
 #[derive(Debug, Default)]
 pub struct Gauge(Counter);
@@ -150,6 +167,9 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerMetrics {
+    /// Sizes of the tables and buffers of the client side.
+    #[cfg(feature = "simulation")]
+    pub usage: Usage,
     /// Client connections accepted.
     pub connections_accepted: Counter,
     /// Idle client connections closed to accept new ones.
@@ -376,5 +396,11 @@ impl Metrics {
     pub fn render(&self, upstreams: &[UpstreamStats], out: &mut String) {
         exposition::render(self, upstreams, out);
         process::render(self, out);
+    }
+
+    /// Appends the metrics page without the metrics of the process, which no simulation controls.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn render_without_process(&self, upstreams: &[UpstreamStats], out: &mut String) {
+        exposition::render(self, upstreams, out);
     }
 }

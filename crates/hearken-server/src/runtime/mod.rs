@@ -10,10 +10,7 @@
 //! | [`metrics`] | counters and the metrics page |
 //! | `administration` | data and commands of the admin address |
 //! | `proxy_protocol`, [`network`] | PROXY protocol; networks that may use it |
-//! | `queue_thread` | background threads that wait in an event queue |
-//! | `peek` | inspects a socket without receiving from it |
 //! | `rate` | minimum transfer rate of clients |
-//! | `unix_time` | time of day for `Date` fields and logs |
 
 pub(crate) mod acceptor;
 pub mod access_log;
@@ -24,10 +21,7 @@ pub mod limit_reached;
 pub(crate) mod limits;
 pub mod metrics;
 pub mod network;
-pub(crate) mod peek;
 #[doc(hidden)]
 pub mod proxy_protocol;
-pub(crate) mod queue_thread;
 pub(crate) mod rate;
 pub mod server;
-pub(crate) mod unix_time;

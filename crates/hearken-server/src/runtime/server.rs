@@ -1,10 +1,12 @@
 //! Starts and stops the worker threads of a server.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use super::access_log::{LogSink, LogWriter};
 use super::event_loops::EventLoopConfig;
 use super::limits::WorkerLimits;
 use super::metrics::{self, Metrics};
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 
 /// The error for a server that did not start.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +94,9 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// The flag that is set when a server stops.
+pub(crate) type StopFlag = Arc<AtomicBool>;
+
 /// A handle that stops a server or reopens its access log, from any thread.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
@@ -100,6 +106,16 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
+    /// Creates a handle without wakers.
+    pub(crate) fn new(log: Option<LogSink>) -> ServerHandle {
+        ServerHandle { stop: Arc::default(), log, wakers: Arc::default() }
+    }
+
+    /// Returns the flag that is set when the server stops.
+    pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
     /// Stops the server. It accepts no more connections, completes requests in progress within the
     /// shutdown timeout, and ends its threads. Returns immediately.
     pub fn stop(&self) {
@@ -117,7 +133,7 @@ impl ServerHandle {
     }
 
     /// Adds the waker of a worker, to wake it when the server stops.
-    fn add_waker(&self, waker: Waker) {
+    pub(crate) fn add_waker(&self, waker: Waker) {
         let mut wakers = self.wakers();
         if self.stop.load(Ordering::Acquire) {
             waker.wake();
@@ -159,6 +175,8 @@ pub(crate) struct WorkerContext {
     /// Address of all listening sockets, with the port that the first worker got.
     pub(crate) listen: SocketAddr,
     pub(crate) limits: WorkerLimits,
+    /// Seed of the worker's pseudo-random choices. Each worker has another.
+    pub(crate) seed: u64,
     /// Whether the worker has its own descriptor table.
     pub(crate) own_table: bool,
     pub(crate) stop: Arc<AtomicBool>,
@@ -174,7 +192,7 @@ impl WorkerContext {
 }
 
 /// A factory of workers.
-pub(crate) trait Service: Clone + Send + 'static {
+pub(crate) trait Service: Clone + 'static {
     /// Creates a worker over `io` that accepts connections.
     fn worker<I: Relay>(self, io: I, context: &WorkerContext) -> Result<impl Worker, StartError>;
 }
@@ -230,19 +248,30 @@ fn run_until_stopped(
     Ok(())
 }
 
+/// Returns the number of workers.
+pub(crate) fn worker_count(loops: &EventLoopConfig) -> NonZeroUsize {
+    // Without a connection of its own, a worker would never accept what the kernel assigns to it.
+    loops.max_connections.map_or(loops.workers, |max| max.min(loops.workers))
+}
+
+/// Derives the seed of a worker from the seed of its server.
+pub(crate) fn worker_seed(seed: u64, index: usize) -> u64 {
+    // Steps by an odd number, so that different workers have different seeds.
+    seed.wrapping_add((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
 /// Starts the workers. `connects` is whether they open upstream connections.
 pub(crate) fn start_workers(
     loops: &EventLoopConfig,
     connects: bool,
     log: Option<&Path>,
     metrics: &Arc<Metrics>,
-    service: &impl Service,
+    service: &(impl Service + Send),
 ) -> Result<Server, StartError> {
     let spec = events::find(&loops.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
-    // Without a connection of its own, a worker would never accept what the kernel assigns to it.
-    let workers = loops.max_connections.map_or(loops.workers, |max| max.min(loops.workers));
+    let workers = worker_count(loops);
     if workers.get() > 1 && loops.listen.port() != 0 {
         check_address_free(loops.listen)
             .map_err(|error| StartError::Listen { addr: loops.listen, error })?;
@@ -262,13 +291,12 @@ pub(crate) fn start_workers(
     if let Some(sink) = &sink {
         metrics.set_access_log(sink.clone());
     }
-    let stop = ServerHandle { stop: Arc::default(), log: sink.clone(), wakers: Arc::default() };
     let mut server = Server {
         addr: loops.listen,
         events: spec.to_string(),
         connections: 0,
         own_tables_unavailable: refused,
-        stop,
+        stop: ServerHandle::new(sink.clone()),
         workers: Vec::new(),
         supervisor: None,
         metrics: metrics.clone(),
@@ -277,6 +305,7 @@ pub(crate) fn start_workers(
         background: Vec::new(),
         _log: log,
     };
+    let seed = RandomState::new().build_hasher().finish();
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
     let auto = loops.events == mechanism::AUTO;
@@ -293,7 +322,6 @@ pub(crate) fn start_workers(
             table == Table::Own,
             index,
         );
-        let (ready, started) = mpsc::sync_channel(1);
         let start = WorkerStart {
             service: service.clone(),
             events: loops.events.clone(),
@@ -304,26 +332,23 @@ pub(crate) fn start_workers(
                 workers: workers.get(),
                 listen: server.addr,
                 limits: share,
+                seed: worker_seed(seed, index),
                 own_table: table == Table::Own,
-                stop: server.stop.stop.clone(),
+                stop: server.stopping(),
                 log: sink.clone(),
                 metrics: metrics.clone(),
             },
-            ready,
-            stop_on_exit: StopOnExit(ends.clone()),
         };
-        let thread = thread::Builder::new().name(format!("worker-{index}"));
         // If one fails, dropping the server stops the workers that have started.
-        let (worker, waker) = table.spawn(thread, start, run_worker)?;
-        server.workers.push(worker);
-        server.stop.add_waker(waker);
-        let started = started.recv().map_err(|_| io::Error::other("the worker ended"))?;
-        let (addr, events) = started?;
-        server.addr = addr;
+        let thread = format!("worker-{index}");
+        let started = start_worker(thread, start, StopOnExit(ends.clone()))?;
+        server.workers.push(started.thread);
+        server.stop.add_waker(started.waker);
+        server.addr = started.addr;
         server.connections = server.connections.saturating_add(share.connections);
         // The mechanism that `auto` selects may fall back to another when it is opened.
         if auto {
-            server.events = events.to_owned();
+            server.events = started.events.to_owned();
         }
     }
     Ok(server)
@@ -393,7 +418,7 @@ impl Server {
 
     /// Returns the flag that is set when the server stops.
     pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
-        self.stop.stop.clone()
+        self.stop.stopping()
     }
 
     /// Returns a handle that stops the server.
@@ -433,24 +458,56 @@ impl Drop for Server {
 
 /// The parameters of a worker thread. They contain no descriptor, because the thread may have another
 /// descriptor table.
-struct WorkerStart<S> {
-    service: S,
-    events: String,
-    policy: Policy,
-    grace: Duration,
-    context: WorkerContext,
-    ready: mpsc::SyncSender<StartResult>,
-    stop_on_exit: StopOnExit,
+pub(crate) struct WorkerStart<S> {
+    pub(crate) service: S,
+    /// The event mechanism.
+    pub(crate) events: String,
+    pub(crate) policy: Policy,
+    /// Maximum time for requests in progress to complete after the stop.
+    pub(crate) grace: Duration,
+    pub(crate) context: WorkerContext,
+}
+
+/// A worker thread that accepts connections.
+pub(crate) struct StartedWorker {
+    pub(crate) thread: JoinHandle<io::Result<()>>,
+    pub(crate) waker: Waker,
+    /// The listening address.
+    pub(crate) addr: SocketAddr,
+    /// Name of the event mechanism.
+    pub(crate) events: &'static str,
 }
 
 /// The listening address of a started worker and the name of its mechanism.
 type StartResult = Result<(SocketAddr, &'static str), StartError>;
 
+/// Starts a worker thread and waits until it accepts connections. The thread drops `on_exit` when it
+/// ends.
+pub(crate) fn start_worker<S: Service + Send>(
+    name: String,
+    start: WorkerStart<S>,
+    on_exit: impl Send + 'static,
+) -> Result<StartedWorker, StartError> {
+    let (ready, started) = mpsc::sync_channel(1);
+    let table = if start.context.own_table { Table::Own } else { Table::Shared };
+    let thread = thread::Builder::new().name(name);
+    let (thread, waker) = table.spawn(thread, (start, ready, on_exit), run_thread)?;
+    let ended = || StartError::from(io::Error::other("the worker ended"));
+    match started.recv().unwrap_or_else(|_| Err(ended())) {
+        Ok((addr, events)) => Ok(StartedWorker { thread, waker, addr, events }),
+        Err(error) => {
+            let _ = thread.join(); // Its panic is already on stderr.
+            Err(error)
+        }
+    }
+}
+
 /// Runs a worker thread.
-fn run_worker<S: Service>(start: WorkerStart<S>, wakeups: Wakeups) -> io::Result<()> {
-    let WorkerStart { service, events, policy, grace, context, ready, stop_on_exit: ends_all } =
-        start;
-    let _ends_all = ends_all;
+fn run_thread<S: Service, E>(
+    (start, ready, _on_exit): (WorkerStart<S>, mpsc::SyncSender<StartResult>, E),
+    wakeups: Wakeups,
+) -> io::Result<()> {
+    let WorkerStart { service, events, policy, grace, context } = start;
     let refusal = ready.clone();
     let start = StartWorker { service, grace, context, ready };
     events::visit(&events, &policy, wakeups, start).unwrap_or_else(|refused| {
@@ -471,17 +528,29 @@ impl<S: Service> events::Visitor for StartWorker<S> {
 
     fn visit<I: Relay>(self, name: &'static str, io: I) -> io::Result<()> {
         let StartWorker { service, grace, context, ready } = self;
-        let stop = context.stop.clone();
-        let started = service.worker(io, &context).and_then(|worker| Ok((worker.addr()?, worker)));
-        match started {
-            Ok((addr, mut worker)) => {
-                let _ = ready.send(Ok((addr, name)));
-                run_until_stopped(&mut worker, &stop, grace)
-            }
-            Err(error) => {
-                let _ = ready.send(Err(error));
-                Ok(())
-            }
+        run_worker(service, io, &context, grace, |started| {
+            let _ = ready.send(started.map(|addr| (addr, name)));
+        })
+    }
+}
+
+/// Runs a worker over `io` until the server has stopped. Passes the address of its listening socket
+/// to `started`, or the error if the worker cannot be created.
+pub(crate) fn run_worker<I: Relay>(
+    service: impl Service,
+    io: I,
+    context: &WorkerContext,
+    grace: Duration,
+    started: impl FnOnce(Result<SocketAddr, StartError>),
+) -> io::Result<()> {
+    match service.worker(io, context).and_then(|worker| Ok((worker.addr()?, worker))) {
+        Ok((addr, mut worker)) => {
+            started(Ok(addr));
+            run_until_stopped(&mut worker, &context.stop, grace)
+        }
+        Err(error) => {
+            started(Err(error));
+            Ok(())
         }
     }
 }
@@ -494,4 +563,39 @@ fn check_address_free(addr: SocketAddr) -> io::Result<()> {
     sockopt::set_socket_reuseaddr(&probe, true)?;
     net::bind(&probe, &addr)?;
     Ok(net::listen(&probe, 1)?)
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    //! Models of stopping, checked by loom: `scripts/loom`.
+
+    use std::time::Duration;
+
+    use hearken::EventQueue;
+    use loom::thread;
+
+    use super::*;
+
+    // A worker may check for the stop and sleep before its waker is added.
+    #[test]
+    fn a_stop_wakes_a_worker_that_is_being_started() {
+        loom::model(|| {
+            let queue = EventQueue::<()>::new().unwrap();
+            let waker = queue.waker();
+            let stop = ServerHandle {
+                stop: Arc::new(AtomicBool::new(false)),
+                log: None,
+                wakers: Arc::new(Mutex::new(Vec::new())),
+            };
+            let stopping = stop.clone();
+            let stopping = thread::spawn(move || stopping.stop());
+            let flag = Arc::clone(&stop.stop);
+            let worker = thread::spawn(move || flag.load(Ordering::Acquire));
+            stop.add_waker(waker);
+            stopping.join().unwrap();
+            let saw_stop = worker.join().unwrap();
+            let woken = queue.next_events(1, Some(Duration::ZERO)).unwrap().woken();
+            assert!(saw_stop || woken);
+        });
+    }
 }

@@ -1,6 +1,5 @@
 //! A cached file with its prepared head, and the responses made from it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -13,12 +12,12 @@ use hearken_http::{
     DateCache, Method, ResponseHead, Version, format_http_date, head, parse_http_date,
 };
 use rustix::fd::OwnedFd;
-use rustix::io::{Errno, pread};
 
 use super::file_version::FileVersion;
+use super::files::{self, Files};
 use super::location::Location;
 use super::root::Root;
-use super::{Answer, Exchange};
+use super::{Answer, Exchange, Random};
 
 /// Maximum size in bytes of a body that is stored after its head, to send both at once.
 const MAX_INLINE: usize = 16 * 1024;
@@ -61,6 +60,8 @@ pub(super) struct Entry {
     /// The content if it is not part of `answer`.
     content: Option<Content>,
     etag: [u8; 16],
+    /// Source of the boundaries of multipart bodies.
+    random: Random,
     modified: Option<u64>,
     last_check: Option<LastCheck>,
 }
@@ -80,6 +81,7 @@ impl Entry {
         content: Content,
         content_type: &str,
         etag: u64,
+        random: Random,
         modified: Option<u64>,
         last_check: Option<LastCheck>,
     ) -> Entry {
@@ -118,6 +120,7 @@ impl Entry {
             length,
             content,
             etag,
+            random,
             modified,
             last_check,
         }
@@ -125,13 +128,13 @@ impl Entry {
 
     /// Returns whether the path refers to the same unchanged file, checked once per turn.
     #[inline(always)]
-    pub(super) fn is_current(&mut self, turn: u64, root: &Root) -> bool {
+    pub(super) fn is_current<F: Files>(&mut self, turn: u64, root: &Root<F>) -> bool {
         matches!(&self.last_check, Some(last_check) if last_check.turn == turn)
             || self.is_unchanged(turn, root)
     }
 
     #[inline(never)]
-    fn is_unchanged(&mut self, turn: u64, root: &Root) -> bool {
+    fn is_unchanged<F: Files>(&mut self, turn: u64, root: &Root<F>) -> bool {
         let Some(last_check) = &mut self.last_check else { return false };
         let same = last_check
             .location
@@ -299,7 +302,7 @@ impl Entry {
             return None;
         }
         // Random, so that no file can be prepared to contain it.
-        let boundary = format!("{:016x}", RandomState::new().build_hasher().finish());
+        let boundary = format!("{:016x}", self.random.next());
         let (content_type, _) = self.content_type();
         let mut body = Vec::with_capacity(total as usize + parts.len() * 192);
         for part in parts {
@@ -322,7 +325,9 @@ impl Entry {
                 Some(Content::File { file, .. }) => {
                     let start = body.len();
                     body.resize(start + part.length() as usize, 0);
-                    if read_at(file, &mut body[start..], first).ok()? < part.length() as usize {
+                    if files::read_at(file, &mut body[start..], first).ok()?
+                        < part.length() as usize
+                    {
                         return None;
                     }
                 }
@@ -373,26 +378,4 @@ impl Entry {
         };
         Answer { ready: &[], body, status, length }
     }
-}
-
-/// Reads up to `length` bytes from the start of a file.
-pub(super) fn read(file: &OwnedFd, length: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0; length];
-    let count = read_at(file, &mut bytes, 0)?;
-    bytes.truncate(count);
-    Ok(bytes)
-}
-
-/// Reads bytes at `offset` until `bytes` is full or the file ends. Returns the number of bytes read.
-fn read_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
-    let mut count = 0;
-    while count < bytes.len() {
-        match pread(file, &mut bytes[count..], offset + count as u64) {
-            Ok(0) => break,
-            Ok(more) => count += more,
-            Err(Errno::INTR) => {}
-            Err(failed) => return Err(failed),
-        }
-    }
-    Ok(count)
 }

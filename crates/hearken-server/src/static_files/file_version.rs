@@ -29,7 +29,7 @@ pub(super) struct FileVersion {
 
 /// The type and version of a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FileStatus {
+pub struct FileStatus {
     pub(super) kind: FileType,
     pub(super) version: FileVersion,
 }
@@ -72,6 +72,16 @@ impl FileStatus {
 }
 
 impl FileVersion {
+    /// Creates the version of a simulated file. Times are since 1970-01-01 00:00:00 UTC.
+    #[cfg(feature = "simulation")]
+    pub(super) fn new(inode: u64, size: u64, modified: Duration, changed: Duration) -> FileVersion {
+        let pair = |time: Duration| {
+            (i64::try_from(time.as_secs()).unwrap_or(i64::MAX), time.subsec_nanos())
+        };
+        let (modified, changed) = (pair(modified), pair(changed));
+        FileVersion { device: (0, 0), inode, size, modified, changed }
+    }
+
     /// Returns whether both are versions of the same file.
     pub(super) fn same_file(&self, other: &FileVersion) -> bool {
         (self.device, self.inode) == (other.device, other.inode)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hearken::timer::Time;
 use hearken_http::{Body, Request};
 
-use super::Site;
+use super::{Disk, Files, Site};
 use crate::front::{Handled, Handler, Incoming, Transport};
 
 /// Interval at which unused open files are closed.
@@ -13,20 +13,20 @@ const CLOSE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The handler of static files.
 #[derive(Debug)]
-pub(crate) struct StaticFiles {
-    site: Site,
+pub(crate) struct StaticFiles<F: Files = Disk> {
+    site: Site<F>,
     /// Maximum size in bytes of a request body.
     body_limit: u64,
     close_unused_at: Option<Time>,
 }
 
-impl StaticFiles {
-    pub(crate) fn new(site: Site, body_limit: u64) -> StaticFiles {
+impl<F: Files> StaticFiles<F> {
+    pub(crate) fn new(site: Site<F>, body_limit: u64) -> StaticFiles<F> {
         StaticFiles { site, body_limit, close_unused_at: None }
     }
 }
 
-impl<T: Transport> Handler<T> for StaticFiles {
+impl<T: Transport, F: Files> Handler<T> for StaticFiles<F> {
     #[inline(always)]
     fn on_request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
         // Reads the body before it answers, because a malformed body makes the request invalid.

@@ -1,21 +1,18 @@
 //! Responses with files that are not cached.
 
-use std::rc::Rc;
-use std::time::SystemTime;
-
 use hearken_http::parse_http_date;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::entry::{self, Content, Entry, LastCheck};
+use super::entry::{Content, Entry, LastCheck};
 use super::file_version::{FileStatus, FileVersion};
-use super::root::open_regular;
-use super::{Answer, Exchange, Site, generated, media_type};
+use super::files::Files;
+use super::{Answer, Exchange, Random, Site, generated, media_type};
 
 /// Maximum number of times to read a file that changes while it is read.
 const MAX_READS: usize = 3;
 
-impl Site {
+impl<F: Files> Site<F> {
     /// Answers with a file that is not cached, and caches it.
     pub(super) fn load(
         &mut self,
@@ -47,8 +44,7 @@ impl Site {
         let mut salt = 0;
         if !is_stable {
             // A later version may be indistinguishable, so this ETag is used only once.
-            self.salt = self.salt.wrapping_add(1);
-            salt = self.salt;
+            salt = self.random.next();
         }
         // RFC 9110 section 8.8.2.1: Last-Modified must not be later than Date.
         let date = parse_http_date(exchange.date.as_bytes());
@@ -58,8 +54,9 @@ impl Site {
         let last_check = location.map(|location| LastCheck { location, version, turn });
         let is_cacheable = last_check.is_some();
         let etag = version.fingerprint(salt);
-        let mut entry =
-            Entry::new(content, &media_type::content_type(path), etag, modified, last_check);
+        let random = Random::new(self.random.next());
+        let content_type = media_type::content_type(path);
+        let mut entry = Entry::new(content, &content_type, etag, random, modified, last_check);
         let answer = entry.answer(exchange, out).append_to(out);
         if is_cacheable && entry.is_in_memory() {
             let weight = entry.weight() + key.len();
@@ -83,9 +80,10 @@ impl Site {
     }
 
     fn try_read(&self, path: &[u8]) -> Result<Found, Errno> {
+        let files = &self.root.files;
         let (found, has_links) = self.root.find(path)?;
-        let file = match FileStatus::from_fd(&found)?.kind {
-            FileType::RegularFile => open_regular(&found)?,
+        let file = match files.status(&found)?.kind {
+            FileType::RegularFile => files.open(&found)?,
             FileType::Directory => return Ok(Found::Directory),
             _ => return Ok(Found::Other),
         };
@@ -93,16 +91,19 @@ impl Site {
         let mut changing = None;
         for _ in 0..MAX_READS {
             // The time must be from before the status, so that a stable version was stable then.
-            let now = SystemTime::now();
-            let FileStatus { version, .. } = FileStatus::from_fd(&file)?;
+            let now = files.now();
+            let FileStatus { version, .. } = files.status(&file)?;
             let is_stable = version.is_stable(now);
             if version.size > self.max_small_bytes {
-                let content = Content::File { file: Rc::new(file), length: version.size };
+                let file = files.descriptor_of(file)?;
+                let content = Content::File { file, length: version.size };
                 return Ok(Found::File(File { content, version, is_stable, has_links }));
             }
-            let bytes = entry::read(&file, version.size as usize)?;
-            let is_unchanged = bytes.len() as u64 == version.size
-                && FileStatus::from_fd(&file)?.version == version;
+            let mut bytes = vec![0; version.size as usize];
+            let count = files.read_at(&file, &mut bytes, 0)?;
+            bytes.truncate(count);
+            let is_unchanged =
+                bytes.len() as u64 == version.size && files.status(&file)?.version == version;
             let (content, is_stable) = (Content::Memory(bytes.into()), is_stable && is_unchanged);
             let file = File { content, version, is_stable, has_links };
             if is_unchanged {

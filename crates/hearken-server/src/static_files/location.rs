@@ -15,13 +15,14 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::mem::MaybeUninit;
+use std::hash::BuildHasherDefault;
 use std::rc::{Rc, Weak};
 
-use rustix::fs::{CWD, readlinkat_raw};
 use rustix::io::Errno;
 
+use super::cache::Fx;
 use super::file_version::FileStatus;
+use super::files::Files;
 use super::root::Root;
 
 /// Maximum number of directories that are checked one by one. More would cost more than an open.
@@ -39,16 +40,17 @@ pub(super) enum Location {
 impl Location {
     /// Returns the current status of the file, or an error if the path may leave the root.
     #[inline]
-    pub(super) fn status(&self, turn: u64, root: &Root) -> Result<FileStatus, Errno> {
+    pub(super) fn status<F: Files>(&self, turn: u64, root: &Root<F>) -> Result<FileStatus, Errno> {
         match self {
             Self::Plain { path, parent } => {
-                if parent.as_ref().is_some_and(|parent| !parent.is_without_links(turn)) {
+                if parent.as_ref().is_some_and(|parent| !parent.is_without_links(turn, &root.files))
+                {
                     return Err(Errno::XDEV);
                 }
-                FileStatus::from_path_no_follow(path)
+                root.files.path_status_no_follow(path)
             }
             Self::Linked(path) if root.is_current() => {
-                FileStatus::from_fd(root.find_following_links(path)?)
+                root.files.status(&root.find_following_links(path)?)
             }
             Self::Linked(_) => Err(Errno::XDEV),
         }
@@ -75,15 +77,15 @@ pub(super) struct Directory {
 impl Directory {
     /// Returns whether the path has no link in this turn.
     #[inline]
-    fn is_without_links(&self, turn: u64) -> bool {
-        self.turn.get() == turn || self.check_links(turn)
+    fn is_without_links(&self, turn: u64, files: &impl Files) -> bool {
+        self.turn.get() == turn || self.check_links(turn, files)
     }
 
     /// Checks the path for links.
-    fn check_links(&self, turn: u64) -> bool {
-        let has_no_links = self.parent.as_ref().is_none_or(|parent| parent.is_without_links(turn))
-            // Cheaper than statx(2): readlinkat(2) fails with EINVAL if the path is not a link.
-            && readlinkat_raw(CWD, &self.path, &mut [MaybeUninit::uninit(); 1]).err() == Some(Errno::INVAL);
+    fn check_links(&self, turn: u64, files: &impl Files) -> bool {
+        let has_no_links =
+            self.parent.as_ref().is_none_or(|parent| parent.is_without_links(turn, files))
+                && files.is_not_link(&self.path);
         if has_no_links {
             self.turn.set(turn);
         }
@@ -94,7 +96,7 @@ impl Directory {
 /// The directories of cached files, by path relative to the root.
 #[derive(Debug, Default)]
 pub(super) struct Directories {
-    by_path: HashMap<Box<[u8]>, Weak<Directory>>,
+    by_path: HashMap<Box<[u8]>, Weak<Directory>, BuildHasherDefault<Fx>>,
     /// Number of directories at which unused ones are removed.
     cleanup_at: usize,
 }

@@ -8,6 +8,8 @@
 //! | part | contents |
 //! |---|---|
 //! | `url_path` | canonical URL paths of files |
+//! | `files` | operations of the file system |
+//! | `memory` | a file system in memory, for simulations |
 //! | `root` | opens files beneath a directory |
 //! | `location` | checks that the path of a cached file still refers to it, beneath the root |
 //! | `file_version` | detects changes of a file |
@@ -26,28 +28,32 @@
 //! File times come from a coarse clock, so a file that changed within the last 20 ms may change again
 //! without a new time. Such a file is served with an ETag that is never reused, and is not cached.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::cell::Cell;
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 
 use hearken_http::path::resolve;
 use hearken_http::{DateCache, Method, Request};
-use rustix::fd::OwnedFd;
 
 mod cache;
 mod entry;
 mod file_version;
+mod files;
 mod generated;
 pub(crate) mod handler;
 mod load;
 mod location;
 mod media_type;
+#[cfg(feature = "simulation")]
+pub(crate) mod memory;
 mod root;
 mod url_path;
 
 pub use crate::front::Answer;
 use cache::Cache;
 use entry::Entry;
+pub use files::{Disk, Files};
 use root::Root;
 
 /// Settings of a directory to serve.
@@ -85,8 +91,8 @@ impl Default for SiteConfig {
 
 /// A directory that one thread serves.
 #[derive(Debug)]
-pub struct Site {
-    root: Root,
+pub struct Site<F: Files = Disk> {
+    root: Root<F>,
     dotfiles: bool,
     index: String,
     max_small_bytes: u64,
@@ -94,9 +100,8 @@ pub struct Site {
     large_files: Cache<Entry>,
     turn: u64,
     /// Descriptors that are closed to open a file when no other descriptors are available.
-    reserve: Vec<OwnedFd>,
-    /// Counter that makes the ETags of recently changed files unique.
-    salt: u64,
+    reserve: Vec<F::File>,
+    random: Random,
     path: Vec<u8>,
     key: Vec<u8>,
 }
@@ -108,6 +113,29 @@ struct Exchange<'e, 'b> {
     keep_alive: bool,
 }
 
+/// Numbers that cannot be predicted without the seed: boundaries of multipart bodies, and salts that
+/// make the ETags of recently changed files unique.
+#[derive(Debug)]
+struct Random {
+    seed: u64,
+    count: Cell<u64>,
+}
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random { seed, count: Cell::new(0) }
+    }
+
+    /// Returns the next number.
+    fn next(&self) -> u64 {
+        self.count.set(self.count.get().wrapping_add(1));
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.seed);
+        hasher.write_u64(self.count.get());
+        hasher.finish()
+    }
+}
+
 impl Site {
     /// Opens a directory to serve it. If its path is a symbolic link that later changes, the site
     /// serves the new directory from then on.
@@ -115,13 +143,21 @@ impl Site {
     /// # Errors
     /// The directory does not exist or is not searchable, or `index` is not a file name.
     pub fn open(config: &SiteConfig) -> io::Result<Site> {
+        Site::open_in(Disk, config, RandomState::new().build_hasher().finish())
+    }
+}
+
+impl<F: Files> Site<F> {
+    /// Opens a directory of a file system like [`open`](Site::open). Sites with another `seed` create
+    /// different ETags for files that have just changed.
+    pub(crate) fn open_in(files: F, config: &SiteConfig, seed: u64) -> io::Result<Site<F>> {
         let index = config.index.clone();
         if matches!(&*index, "" | "." | "..") || index.contains(['/', '\0']) {
             let index = index.escape_debug();
             let reason = format!("index '{index}' is not a file name; remove any slash");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let root = Root::open(&config.root)?;
+        let root = Root::open(files, &config.root)?;
         let mut reserve = Vec::new();
         root.fill_reserve(&mut reserve);
         Ok(Site {
@@ -133,8 +169,7 @@ impl Site {
             small_files: Cache::new(config.max_cache_bytes),
             large_files: Cache::new(config.max_open_files),
             turn: 0,
-            // Random, so that other workers and later processes create different ETags.
-            salt: RandomState::new().build_hasher().finish(),
+            random: Random::new(seed),
             path: Vec::new(),
             key: Vec::new(),
         })

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use hearken::timer::Time;
 use hearken_server::admin::{self, AdminServer};
 use hearken_server::runtime::administration::{
     AdminSources, NoSuchUpstream, UpstreamCommand, UpstreamControl,
@@ -24,7 +25,7 @@ struct Recorder {
 }
 
 impl UpstreamControl for Recorder {
-    fn stats(&self) -> Vec<UpstreamStats> {
+    fn stats(&self, _: Time) -> Vec<UpstreamStats> {
         let last_failure = Some("connect: \"refused\"\n".to_owned());
         let figures = |name: &str, last_failure| UpstreamStats {
             name: name.to_owned(),
@@ -37,7 +38,7 @@ impl UpstreamControl for Recorder {
         vec![figures(NAMES[0], None), figures(NAMES[1], last_failure)]
     }
 
-    fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream> {
+    fn apply(&self, name: &str, order: UpstreamCommand, _: Time) -> Result<(), NoSuchUpstream> {
         if !NAMES.contains(&name) {
             return Err(NoSuchUpstream);
         }
@@ -54,10 +55,10 @@ struct TestAdmin {
 
 fn start() -> TestAdmin {
     let metrics = Metrics::new(1);
-    start_with(move |out| metrics.render(&[], out))
+    start_with(move |_, out| metrics.render(&[], out))
 }
 
-fn start_with(metrics: impl Fn(&mut String) + Send + Sync + 'static) -> TestAdmin {
+fn start_with(metrics: impl Fn(Time, &mut String) + Send + Sync + 'static) -> TestAdmin {
     let upstreams = Arc::<Recorder>::default();
     let stopping = Arc::<AtomicBool>::default();
     let sources = AdminSources {
@@ -305,7 +306,7 @@ fn slow_readers_do_not_delay_others() {
     // The page exceeds the buffers of a connection.
     let page = "x".repeat(32 << 20);
     let expected = page.clone();
-    let test = start_with(move |out| out.push_str(&page));
+    let test = start_with(move |_, out| out.push_str(&page));
     let mut slow = connect(&test.admin);
     send_get(&mut slow, "/metrics");
     send_get(&mut slow, "/healthz");

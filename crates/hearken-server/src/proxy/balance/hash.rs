@@ -25,13 +25,13 @@ pub(super) fn random(state: &mut u64) -> u64 {
 }
 
 /// Returns a random number less than `bound`, which is not 0 (method of Lemire, without rejection).
-pub(super) fn below(state: &mut u64, bound: u64) -> u64 {
+pub(in crate::proxy) fn below(state: &mut u64, bound: u64) -> u64 {
     ((u128::from(random(state)) * u128::from(bound)) >> 64) as u64
 }
 
 /// Mixes all bits (finaliser of MurmurHash3).
 #[inline]
-pub(super) fn mix(mut value: u64) -> u64 {
+pub(in crate::proxy) fn mix(mut value: u64) -> u64 {
     value = (value ^ value >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     value = (value ^ value >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     value ^ value >> 33

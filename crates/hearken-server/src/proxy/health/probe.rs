@@ -1,18 +1,13 @@
 //! A health check: a request to a server and its response.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use hearken::{Interest, Registration};
+use hearken::io::{Address, CompletionKind, Io};
+use hearken::{Token, limit};
 use hearken_http::{Limits, Method, ResponseParser};
 use rustix::io::Errno;
-use rustix::net::{
-    self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
 
-use super::Queue;
 use crate::proxy::servers::Endpoints;
 
 /// Maximum number of bytes to read, including interim responses.
@@ -29,12 +24,10 @@ pub(super) enum Failure {
 
 /// A check in progress.
 pub(super) struct Probe {
-    socket: Registration<OwnedFd>,
+    token: Token,
     /// The text ` to ADDRESS` if the server has more than one address, otherwise empty.
     to: String,
     connected: bool,
-    request: Vec<u8>,
-    sent: usize,
     /// Number of received bytes.
     received_bytes: usize,
     /// Received bytes that are not parsed yet.
@@ -43,63 +36,45 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Starts to connect to one of the addresses, selected by `turn`. Events have the payload
-    /// `server`.
+    /// Starts to connect to one of the addresses, selected by `turn`.
     pub(super) fn start(
-        queue: &Queue,
-        server: usize,
+        io: &mut impl Io,
         endpoints: &Endpoints,
         turn: usize,
-        request: &[u8],
     ) -> Result<Probe, Failure> {
-        let own =
-            |error: Errno| Failure::Local(format!("cannot perform the check: socket: {error}"));
-        let socket = |family| {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            net::socket_with(family, SocketType::STREAM, flags, None).map_err(own)
-        };
-        let (fd, connected, to) = match endpoints {
+        let (address, to) = match endpoints {
             Endpoints::Inet(addresses) => {
                 let none = || Failure::Server("the name has no address".to_owned());
                 let at = turn.checked_rem(addresses.len()).ok_or_else(none)?;
                 let addr = addresses[at];
-                let family =
-                    if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let to = if addresses.len() > 1 { format!(" to {addr}") } else { String::new() };
-                let fd = socket(family)?;
-                let connected = net::connect(&fd, &addr);
-                (fd, connected, to)
+                (Address::Inet(addr), to)
             }
-            Endpoints::Unix(path) => {
-                let fd = socket(AddressFamily::UNIX)?;
-                let connected = connect_unix(&fd, path);
-                (fd, connected, String::new())
-            }
+            Endpoints::Unix(path) => (Address::Unix(path.clone()), String::new()),
         };
-        match connected {
-            Ok(()) | Err(Errno::INPROGRESS) => {
-                let declared = queue.declare_interest(fd, Interest::WRITE, server);
-                let (socket, _) = declared.map_err(|refused| registration_error(&refused.error))?;
-                Ok(Probe {
-                    socket,
-                    to,
-                    connected: connected.is_ok(),
-                    request: request.to_vec(),
-                    sent: 0,
-                    received_bytes: 0,
-                    received: Vec::new(),
-                    parser: ResponseParser::new(),
-                })
-            }
-            Err(Errno::AGAIN) => {
+        match io.connect(&address, None) {
+            Ok(token) => Ok(Probe {
+                token,
+                to,
+                connected: false,
+                received_bytes: 0,
+                received: Vec::new(),
+                parser: ResponseParser::new(),
+            }),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 Err(Failure::Server("connect: the accept queue of the server is full".to_owned()))
             }
-            // All local ports are in use.
-            Err(error @ Errno::ADDRNOTAVAIL) => {
-                Err(Failure::Local(format!("cannot perform the check: connect{to}: {error}")))
-            }
-            Err(error) => Err(connect_error(&to, &error.into())),
+            // All local ports are in use, or another resource is exhausted.
+            Err(error) => Err(match Errno::from_io_error(&error) {
+                Some(Errno::MFILE | Errno::NFILE) => failure("socket", &error),
+                _ => failure(&format!("connect{to}"), &error),
+            }),
         }
+    }
+
+    /// Returns the token of the connection.
+    pub(super) fn token(&self) -> Token {
+        self.token
     }
 
     /// Returns the failure of a check that timed out.
@@ -111,57 +86,52 @@ impl Probe {
         })
     }
 
-    /// Sends and receives without blocking. Returns the result when it is known.
-    pub(super) fn resume(&mut self, expected: Option<u16>) -> Option<Result<(), Failure>> {
-        match self.advance(expected) {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => None,
-            Err(reason) => Some(Err(reason)),
-        }
+    /// Handles a completion of the connection: sends `request`, then receives the response. Returns
+    /// the result when it is known.
+    pub(super) fn resume(
+        &mut self,
+        io: &mut impl Io,
+        kind: CompletionKind,
+        request: &[u8],
+        expected: Option<u16>,
+    ) -> Option<Result<(), Failure>> {
+        let failure = match kind {
+            CompletionKind::Connected(Ok(())) => {
+                self.connected = true;
+                if io.send_now(self.token, request) {
+                    io.start(self.token);
+                }
+                return None;
+            }
+            CompletionKind::Sent(Ok(())) => {
+                io.start(self.token);
+                return None;
+            }
+            CompletionKind::Received(bytes) => return self.receive(&bytes, expected).transpose(),
+            CompletionKind::Connected(Err(error)) => {
+                failure(&format!("connect{}", self.to), &error)
+            }
+            CompletionKind::Sent(Err(error)) => failure("send", &error),
+            CompletionKind::ReceiveFailed(error) => failure("receive", &error),
+            CompletionKind::End => {
+                let when = if self.received_bytes == 0 { "before" } else { "during" };
+                Failure::Server(format!("connection closed {when} the response"))
+            }
+            _ => return None,
+        };
+        Some(Err(failure))
     }
 
-    fn advance(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
-        if !self.connected {
-            match sockopt::socket_error(&*self.socket) {
-                Ok(Ok(())) => self.connected = true,
-                Ok(Err(error)) | Err(error) => return Err(connect_error(&self.to, &error.into())),
-            }
+    fn receive(&mut self, bytes: &[u8], expected: Option<u16>) -> Result<Option<()>, Failure> {
+        self.received_bytes += bytes.len();
+        self.received.extend_from_slice(bytes);
+        if self.has_final_response(expected)? {
+            return Ok(Some(()));
         }
-        while self.sent < self.request.len() {
-            match net::send(&*self.socket, &self.request[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(count) => {
-                    self.sent += count;
-                    if self.sent == self.request.len() {
-                        let changed = self.socket.change_interest(Interest::READ);
-                        changed.map_err(|error| registration_error(&error))?;
-                    }
-                }
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io_error("send", error)),
-            }
+        if self.received_bytes > MAX_RESPONSE_BYTES {
+            return Err(Failure::Server("the response head is too long".to_owned()));
         }
-        let mut bytes = [0; 4096];
-        loop {
-            let count = match net::recv(&*self.socket, &mut bytes[..], RecvFlags::empty()) {
-                Ok((count, _)) => count,
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(io_error("receive", error)),
-            };
-            if count == 0 {
-                let when = if self.received_bytes == 0 { "before" } else { "during" };
-                return Err(Failure::Server(format!("connection closed {when} the response")));
-            }
-            self.received_bytes += count;
-            self.received.extend_from_slice(&bytes[..count]);
-            if self.has_final_response(expected)? {
-                return Ok(true);
-            }
-            if self.received_bytes > MAX_RESPONSE_BYTES {
-                return Err(Failure::Server("the response head is too long".to_owned()));
-            }
-        }
+        Ok(None)
     }
 
     /// Returns whether the head of the final response was received and has the expected status.
@@ -184,18 +154,11 @@ impl Probe {
     }
 }
 
-fn connect_unix(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
-    net::connect(fd, &SocketAddrUnix::new(path)?)
-}
-
-fn registration_error(error: &io::Error) -> Failure {
-    Failure::Local(format!("cannot perform the check: declaring interest: {error}"))
-}
-
-fn connect_error(to: &str, error: &io::Error) -> Failure {
-    Failure::Server(format!("connect{to}: {error}"))
-}
-
-fn io_error(call: &str, error: Errno) -> Failure {
-    Failure::Server(format!("{call}: {}", io::Error::from(error)))
+/// Returns the failure of an operation, which is local if a limit of this host was reached.
+fn failure(operation: &str, error: &io::Error) -> Failure {
+    if limit::describe(error).is_some() {
+        Failure::Local(format!("cannot perform the check: {operation}: {error}"))
+    } else {
+        Failure::Server(format!("{operation}: {error}"))
+    }
 }

@@ -173,8 +173,9 @@ fn remember(cache: &mut HashMap<Arc<str>, CacheEntry>, name: Arc<str>, found: Fo
     if cache.len() >= MAX_CACHED_NAMES && !cache.contains_key(&name) {
         cache.retain(|_, known| now < known.until);
         if cache.len() >= MAX_CACHED_NAMES {
-            let first = cache.iter().min_by_key(|(_, known)| known.until);
-            if let Some(first) = first.map(|(name, _)| Arc::clone(name)) {
+            // By name among equals, because the order of the map is random.
+            let first = cache.iter().map(|(name, known)| (known.until, name)).min();
+            if let Some(first) = first.map(|(_, name)| Arc::clone(name)) {
                 cache.remove(&first);
             }
         }
@@ -215,6 +216,25 @@ mod tests {
                 remember(&mut cache, Arc::clone(&name), found, now);
                 prop_assert!(cache.len() <= MAX_CACHED_NAMES && cache.contains_key(&name));
             }
+        }
+    }
+
+    #[test]
+    fn a_full_cache_evicts_the_first_name_that_expires_next() {
+        let names: Vec<Arc<str>> =
+            (0..MAX_CACHED_NAMES).map(|name| format!("{name:04}").into()).collect();
+        let mut cache = HashMap::new();
+        for name in &names {
+            remember(&mut cache, Arc::clone(name), Ok(Vec::new()), Time::default());
+        }
+        for (index, name) in names.iter().enumerate() {
+            remember(
+                &mut cache,
+                format!("new {index}").into(),
+                Ok(Vec::new()),
+                Time::from_nanos(1),
+            );
+            assert!(!cache.contains_key(name), "{name}");
         }
     }
 }

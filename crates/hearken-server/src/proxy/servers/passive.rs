@@ -29,7 +29,7 @@ impl Servers {
             // `ServerState::failures`.
             shared.failures.swap(0, AcqRel);
             if shared.paused_until.load(Relaxed) != 0 {
-                shared.failures.store(1, Release);
+                shared.failures.swap(1, Release);
             }
         } else if until <= now.as_nanos() || !other {
             shared.recover(now);
@@ -55,7 +55,7 @@ impl Servers {
         let next = now.as_nanos().saturating_add(self.pause).max(1);
         // If another thread wins, it has recorded a concurrent failure.
         if pauses && shared.paused_until.compare_exchange(until, next, AcqRel, Relaxed).is_ok() {
-            shared.failures.store(self.failures, Release);
+            shared.failures.swap(self.failures, Release);
             self.increment_version();
         }
     }

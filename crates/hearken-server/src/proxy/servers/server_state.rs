@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use hearken::timer::Time;
 
 use crate::proxy::config::Address;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// Flag: drained by an administrator.
 pub(super) const DRAINING: u8 = 1;
@@ -36,7 +36,8 @@ pub(super) struct ServerState {
     /// Reasons, other than a pause, for which the server gets no requests.
     pub(super) flags: AtomicU8,
     /// Number of failures since the last success. It does not stay 0 while the server is paused. A
-    /// success checks other state only if this is not 0, so it usually costs a single load.
+    /// success checks other state only if this is not 0, so it usually costs a single load. It is only changed by
+    /// exchanges, as is `paused_until`: loom does not order a store after an exchange of another thread.
     pub(super) failures: AtomicU32,
     /// End of the pause in nanoseconds; 0 if the server is not paused. Afterwards it is on trial.
     pub(super) paused_until: AtomicU64,
@@ -105,7 +106,7 @@ impl ServerState {
     pub(super) fn recover(&self, now: Time) {
         self.up_since.store(now.as_nanos().max(1), Relaxed);
         // In this order; see `ServerState::failures`.
-        self.failures.store(0, Relaxed);
-        self.paused_until.store(0, Release);
+        self.failures.swap(0, Relaxed);
+        self.paused_until.swap(0, Release);
     }
 }

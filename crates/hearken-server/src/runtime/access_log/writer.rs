@@ -89,6 +89,12 @@ pub(crate) struct LogSink {
 }
 
 impl LogSink {
+    /// Creates a queue and returns its two sides.
+    fn new() -> (LogSink, Receiver<Message>) {
+        let (messages, received) = mpsc::channel();
+        (LogSink { shared: Arc::default(), messages }, received)
+    }
+
     /// Queues complete lines without blocking. Drops and counts them if the queue is full.
     pub(crate) fn send(&self, lines: Vec<u8>) {
         let size = lines.len();
@@ -118,6 +124,42 @@ impl LogSink {
     }
 }
 
+/// The access log of a simulated server, which collects the lines in memory.
+#[cfg(feature = "simulation")]
+#[derive(Debug)]
+pub(crate) struct LogCollector {
+    sink: LogSink,
+    messages: Receiver<Message>,
+}
+
+#[cfg(feature = "simulation")]
+impl LogCollector {
+    /// Creates an empty log.
+    pub(crate) fn new() -> LogCollector {
+        let (sink, messages) = LogSink::new();
+        LogCollector { sink, messages }
+    }
+
+    /// Returns a sending side for a worker.
+    pub(crate) fn sink(&self) -> LogSink {
+        self.sink.clone()
+    }
+
+    /// Removes and returns the queued lines.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        for message in self.messages.try_iter() {
+            match message {
+                Message::Lines(lines) => all.extend_from_slice(&lines),
+                Message::Reopen => self.sink.shared.reopen.store(false, Ordering::Relaxed),
+                Message::Stop => {}
+            }
+        }
+        self.sink.shared.queued.fetch_sub(all.len(), Ordering::Relaxed);
+        all
+    }
+}
+
 /// The access log of a server: its file, its queue and its writer thread.
 ///
 /// Dropping it writes the queued lines for at most one second.
@@ -143,12 +185,11 @@ impl LogWriter {
         report: impl Fn(&str) + Send + 'static,
     ) -> io::Result<LogWriter> {
         let output = Output::open(path)?;
-        let (messages, received) = mpsc::channel();
-        let shared = Arc::new(Shared::default());
+        let (sink, received) = LogSink::new();
         let writer = Writer {
             output,
             path: path.to_owned(),
-            shared: shared.clone(),
+            shared: sink.shared.clone(),
             messages: received,
             buffer: Vec::new(),
             in_line: false,
@@ -159,7 +200,6 @@ impl LogWriter {
         };
         let thread = thread::Builder::new().name("access-log".to_owned());
         let thread = thread.spawn(move || writer.run())?;
-        let sink = LogSink { shared, messages };
         Ok(LogWriter { sink, path: path.to_owned(), thread: Some(thread) })
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
+use hearken::timer::Time;
 use hearken_server::proxy::config::{Address, HealthCheck, Server, Upstreams};
 use hearken_server::proxy::health::HealthChecker;
 use hearken_server::proxy::servers::{Servers, State};
@@ -34,7 +35,7 @@ fn checks_without_descriptors_are_not_failures() {
     // Leaves descriptors for the two sockets that stop the checker, and for no other.
     let next = origin.try_clone().unwrap().as_raw_fd() as u64;
     set_limit(next + 2);
-    let _checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
+    let _checker = HealthChecker::start(&config, Arc::clone(&servers), 1).unwrap();
     wait_until("the missing descriptor is reported", || {
         servers.last_failure(0).is_some_and(|reason| {
             assert_eq!(
@@ -47,7 +48,7 @@ fn checks_without_descriptors_are_not_failures() {
     // Several checks are due in this time.
     thread::sleep(ms(50));
     assert_eq!(servers.stats(0).checks_failed, 0);
-    assert_eq!(servers.state(0), State::Up);
+    assert_eq!(servers.state(0, Time::now()), State::Up);
     set_limit(1024);
     wait_until("a check fails", || servers.stats(0).checks_failed > 0);
     assert_eq!(servers.last_failure(0).as_deref(), Some("no response within 20ms"));

@@ -188,7 +188,7 @@ proptest! {
         let (servers, mut balancer) = single_worker(&weighted(HASH, &weights));
         let leaves = leaves.index(weights.len());
         let mut all = |servers: &Servers, order| {
-            servers.apply(leaves, order);
+            servers.apply(leaves, order, at(0.0));
             keys.iter().map(|&key| pick_key(&mut balancer, at(0.0), key)).collect::<Vec<_>>()
         };
         let before = all(&servers, UpstreamCommand::Ready);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hearken::timer::Time;
 use hearken_server::proxy::config::{Address, HealthCheck, ProxyProtocol, Server, Upstreams};
 use hearken_server::proxy::health::HealthChecker;
 use hearken_server::proxy::servers::{Servers, State};
@@ -144,13 +145,13 @@ fn check(
     let servers = addresses.into_iter().map(Server::new).collect();
     let config = Upstreams { health: Some(active), ..Upstreams::new(servers) };
     let servers = Arc::new(Servers::new(&config));
-    let checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
+    let checker = HealthChecker::start(&config, Arc::clone(&servers), 1).unwrap();
     (config, servers, checker)
 }
 
 /// Returns whether the first server is down for this reason.
 fn is_down_with(servers: &Servers, reason: &str) -> bool {
-    servers.state(0) == State::Down
+    servers.state(0, Time::now()) == State::Down
         && servers.last_failure(0).is_some_and(|last| last.contains(reason))
 }
 
@@ -167,7 +168,7 @@ fn checks_are_well_formed_requests() {
         )
     );
     wait_until("the server is checked repeatedly", || servers.stats(0).checks_ok > 5);
-    assert_eq!((servers.state(0), servers.last_failure(0)), (State::Up, None));
+    assert_eq!((servers.state(0, Time::now()), servers.last_failure(0)), (State::Up, None));
     drop(checker);
     // The last request may still arrive.
     let all = servers.stats(0).checks_ok;
@@ -184,7 +185,7 @@ fn checks_are_well_formed_requests() {
             send_proxy_protocol: Some(protocol),
             ..config.clone()
         };
-        let _checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
+        let _checker = HealthChecker::start(&config, Arc::clone(&servers), 1).unwrap();
         let request = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
         let rest = request.strip_prefix(preface).unwrap();
         assert!(rest.starts_with("GET /health?deep=1 HTTP/1.1\r\nHost: site.example\r\n"));
@@ -210,7 +211,7 @@ fn failed_checks_take_a_server_down_with_the_reason() {
         let origin = Origin::start(behaviour);
         let (_, servers, _checker) = check([origin.address.clone()], frequent_checks());
         wait_until(reason, || {
-            let down = servers.state(0) == State::Down;
+            let down = servers.state(0, Time::now()) == State::Down;
             assert!(!down || servers.stats(0).checks_failed >= 3);
             down
         });
@@ -221,7 +222,7 @@ fn failed_checks_take_a_server_down_with_the_reason() {
              HTTP/1.0 302 Found\r\n\r\n",
         ));
         wait_until("the server is up again", || {
-            let up = servers.state(0) == State::Up;
+            let up = servers.state(0, Time::now()) == State::Up;
             assert!(!up || servers.stats(0).checks_ok >= ok + 2);
             up
         });
@@ -257,7 +258,7 @@ fn only_the_expected_status_is_healthy() {
     let (_, servers, _checker) = check([origin.address.clone()], active);
     wait_until("the server is down", || is_down_with(&servers, "status 200 OK"));
     origin.set_behaviour(Behaviour::Responds("HTTP/1.1 204 No Content\r\n\r\n"));
-    wait_until("the server is up", || servers.state(0) == State::Up);
+    wait_until("the server is up", || servers.state(0, Time::now()) == State::Up);
 }
 
 fn a_different_outcome_resets_the_count() {
@@ -268,14 +269,14 @@ fn a_different_outcome_resets_the_count() {
     let wait_for_checks = |state| {
         let before = servers.stats(0);
         wait_until("the server is checked repeatedly", || {
-            assert_eq!(servers.state(0), state);
+            assert_eq!(servers.state(0, Time::now()), state);
             let now = servers.stats(0);
             now.checks_failed > before.checks_failed + 5 && now.checks_ok > before.checks_ok + 5
         });
     };
     wait_for_checks(State::Up);
     origin.set_behaviour(Behaviour::Responds(""));
-    wait_until("the server is down", || servers.state(0) == State::Down);
+    wait_until("the server is down", || servers.state(0, Time::now()) == State::Down);
     origin.set_behaviour(Behaviour::Alternates);
     wait_for_checks(State::Down);
 }
@@ -327,13 +328,13 @@ fn checks_every_address_of_a_name() {
     );
     other.set_behaviour(Behaviour::Responds(""));
     wait_until("checks of the second address fail", || servers.stats(0).checks_failed > 2);
-    assert_eq!(servers.state(0), State::Up);
+    assert_eq!(servers.state(0, Time::now()), State::Up);
 }
 
 fn sends_no_checks_by_default() {
     let origin = Origin::start(HEALTHY);
     let config = Upstreams::new(vec![Server::new(origin.address.clone())]);
     let servers = Arc::new(Servers::new(&config));
-    drop(HealthChecker::start(&config, servers).unwrap());
+    drop(HealthChecker::start(&config, servers, 1).unwrap());
     assert!(origin.requests.try_recv().is_err());
 }

@@ -55,9 +55,9 @@ fn consecutive_failures_pause_a_server() {
         balancer.end_request(1, at(0.0), RequestOutcome::Succeeded);
         fail(&mut balancer, 1, 0.0, 2);
         balancer.end_request(1, at(0.0), RequestOutcome::Cancelled);
-        assert_eq!(servers.state(1), State::Up);
+        assert_eq!(servers.state(1, at(0.0)), State::Up);
         fail(&mut balancer, 1, 0.0, 1);
-        assert_eq!(servers.state(1), State::Paused);
+        assert_eq!(servers.state(1, at(0.0)), State::Paused);
         assert!(!balancer.has_capacity(1) && balancer.has_capacity(0));
         assert_eq!(used_servers(&mut balancer, 9.9), [0, 2]);
         assert_eq!(servers.stats(1).failures, 5);
@@ -69,7 +69,7 @@ fn servers_are_not_paused_without_passive_checks() {
     config.passive = None;
     let (servers, mut balancer) = single_worker(&config);
     fail(&mut balancer, 1, 0.0, 100);
-    assert_eq!(servers.state(1), State::Up);
+    assert_eq!(servers.state(1, at(0.0)), State::Up);
     assert_eq!(servers.stats(1).failures, 100);
 }
 
@@ -104,10 +104,10 @@ fn a_paused_server_gets_single_trials_until_one_succeeds() {
         balancer.end_request(0, at(213.0), RequestOutcome::Failed);
         assert_eq!(pick_key(&mut balancer, at(222.0), key), 1);
         trial(&mut balancer, 224.0);
-        assert_eq!(servers.state(0), State::Paused);
+        assert_eq!(servers.state(0, at(0.0)), State::Paused);
         // A successful trial ends the pause.
         balancer.end_request(0, at(325.0), RequestOutcome::Succeeded);
-        assert_eq!(servers.state(0), State::Up);
+        assert_eq!(servers.state(0, at(0.0)), State::Up);
         while balancer.in_flight(1) > 0 {
             balancer.end_request(1, at(325.0), RequestOutcome::Cancelled);
         }
@@ -123,10 +123,10 @@ fn a_trial_may_succeed_before_it_ends() {
     fail(&mut balancer, 0, 0.0, 1);
     assert_eq!(pick(&mut balancer, at(11.0)), 0);
     balancer.record_success(0, at(11.0));
-    assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Up, 1));
+    assert_eq!((servers.state(0, at(0.0)), balancer.in_flight(0)), (State::Up, 1));
     // Its later failure counts as a new failure.
     balancer.end_request(0, at(50.0), RequestOutcome::Failed);
-    assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Paused, 0));
+    assert_eq!((servers.state(0, at(0.0)), balancer.in_flight(0)), (State::Paused, 0));
     assert_eq!(pick(&mut balancer, at(61.0)), 0);
     assert_eq!(pick(&mut balancer, at(61.0)), 1);
 }
@@ -149,11 +149,11 @@ fn a_single_server_is_always_used() {
         config.passive = passive_checks(1, 10);
         let (servers, mut balancer) = single_worker(&config);
         fail(&mut balancer, 0, 0.0, 5);
-        assert_eq!(servers.state(0), State::Paused);
+        assert_eq!(servers.state(0, at(0.0)), State::Paused);
         assert_eq!(pick(&mut balancer, at(1.0)), 0);
         // Any success ends the pause of a single server.
         balancer.end_request(0, at(1.0), RequestOutcome::Succeeded);
-        assert_eq!(servers.state(0), State::Up);
+        assert_eq!(servers.state(0, at(0.0)), State::Up);
         // The server is used even while a trial is in flight.
         fail(&mut balancer, 0, 1.0, 1);
         assert_eq!([pick(&mut balancer, at(20.0)), pick(&mut balancer, at(20.0))], [0, 0]);
@@ -174,11 +174,11 @@ fn the_server_whose_pause_ends_first_is_used_if_all_are_paused() {
         balancer.end_request(2, at(3.0), RequestOutcome::Failed);
         assert_eq!(used_servers(&mut balancer, 3.0), [0]);
         // Orders and failed checks exclude servers.
-        servers.apply(0, UpstreamCommand::Drain);
+        servers.apply(0, UpstreamCommand::Drain, at(0.0));
         assert_eq!(used_servers(&mut balancer, 3.0), [1]);
-        servers.set_down(1, true);
+        servers.set_down(1, true, at(0.0));
         assert_eq!(used_servers(&mut balancer, 3.0), [2]);
-        servers.apply(2, UpstreamCommand::Off);
+        servers.apply(2, UpstreamCommand::Off, at(0.0));
         assert_eq!(balancer.select(at(3.0), 0, TriedServers::default()), Selection::Down);
     }
 }

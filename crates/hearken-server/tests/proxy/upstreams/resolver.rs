@@ -220,7 +220,7 @@ fn the_first_round_reports_names_without_addresses() {
         bad,
         ["cannot resolve name 'bad.example': no such name", "name 'empty.example' has no address"]
     );
-    let states: Vec<State> = (0..4).map(|server| servers.state(server)).collect();
+    let states: Vec<State> = (0..4).map(|server| servers.state(server, at(0.0))).collect();
     assert_eq!(states, [State::Up, State::Down, State::Up, State::Down]);
     assert_eq!(servers.last_failure(1).as_ref(), Some(&bad[0]));
     assert_eq!(requested.lock().unwrap().len(), 3);
@@ -242,9 +242,9 @@ fn the_first_round_times_out() {
         matches!(&bad[..], [reason] if reason.contains("'slow.example' is not resolved")),
         "{bad:?}"
     );
-    assert_eq!(servers.state(0), State::Down);
+    assert_eq!(servers.state(0, at(0.0)), State::Down);
     drop(keep);
-    wait_until("the server is up", || servers.state(0) == State::Up);
+    wait_until("the server is up", || servers.state(0, at(0.0)) == State::Up);
 }
 
 fn names_are_resolved_again() {
@@ -268,7 +268,7 @@ fn names_are_resolved_again() {
     round.store(1, SeqCst);
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     wait_until("the address changes", || {
-        assert_eq!(servers.state(0), State::Up);
+        assert_eq!(servers.state(0, at(0.0)), State::Up);
         let place = format!("{:?}", balancer.next_endpoint(0));
         assert!(place.contains("192.0.2."), "{place}");
         place.contains("192.0.2.2")

@@ -27,7 +27,7 @@ fn workers_share_a_single_trial() {
         let mut first = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
         // The server fails until it is paused.
         let mut key = 0;
-        while servers.state(0) == State::Up {
+        while servers.state(0, at(0.0)) == State::Up {
             if let Selection::Server(server) = first.select(at(0.0), key, TriedServers::default()) {
                 first.end_request(
                     server,
@@ -63,12 +63,12 @@ fn workers_share_a_single_trial() {
             }
         });
         assert!(seen.load(SeqCst) > 0);
-        assert_eq!(servers.state(0), State::Paused);
+        assert_eq!(servers.state(0, at(0.0)), State::Paused);
         let mut last = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
         let now = at(10.0 * ROUNDS as f64);
         assert_eq!(last.select(now, key, TriedServers::default()), Selection::Server(0));
         last.end_request(0, now, RequestOutcome::Succeeded);
-        assert_eq!(servers.state(0), State::Up);
+        assert_eq!(servers.state(0, at(0.0)), State::Up);
     }
 }
 
@@ -84,11 +84,11 @@ fn concurrent_workers_keep_counters_consistent() {
         let administrator = scope.spawn(|| {
             while !done.load(SeqCst) {
                 for server in 0..3 {
-                    servers.apply(server, UpstreamCommand::Off);
-                    servers.set_down(server, true);
+                    servers.apply(server, UpstreamCommand::Off, at(0.0));
+                    servers.set_down(server, true, at(0.0));
                     thread::yield_now();
-                    servers.apply(server, UpstreamCommand::Ready);
-                    servers.set_down(server, false);
+                    servers.apply(server, UpstreamCommand::Ready, at(0.0));
+                    servers.set_down(server, false, at(0.0));
                 }
             }
         });
@@ -137,5 +137,5 @@ fn concurrent_workers_keep_counters_consistent() {
         };
         balancer.end_request(server, now, RequestOutcome::Succeeded);
     }
-    assert!((0..3).all(|server| servers.state(server) == State::Up), "{servers:?}");
+    assert!((0..3).all(|server| servers.state(server, at(0.0)) == State::Up), "{servers:?}");
 }

@@ -51,8 +51,8 @@ fn unknown_servers_do_not_panic() {
     balancer.end_request(3, at(0.0), RequestOutcome::Failed);
     balancer.record_connect_failure(3, addr("127.0.0.1:1"));
     assert_eq!(balancer.next_endpoint(3), None);
-    servers.apply(3, UpstreamCommand::Off);
-    assert_eq!((servers.name(3), servers.state(3)), ("", State::Off));
+    servers.apply(3, UpstreamCommand::Off, at(0.0));
+    assert_eq!((servers.name(3), servers.state(3, at(0.0))), ("", State::Off));
     assert_eq!((servers.stats(3), servers.last_failure(3)), (ServerStats::default(), None));
 }
 
@@ -61,13 +61,13 @@ fn drained_and_disabled_servers_get_no_requests() {
         [(UpstreamCommand::Drain, State::Draining), (UpstreamCommand::Off, State::Off)]
     {
         let (servers, mut balancer) = single_worker(&even(Balance::RoundRobin, 2));
-        servers.apply(0, order);
-        assert_eq!(servers.state(0), state);
+        servers.apply(0, order, at(0.0));
+        assert_eq!(servers.state(0, at(0.0)), state);
         assert!((0..5).all(|_| pick(&mut balancer, at(0.0)) == 1));
-        servers.apply(1, order);
+        servers.apply(1, order, at(0.0));
         assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
-        servers.apply(0, UpstreamCommand::Ready);
-        assert_eq!(servers.state(0), State::Up);
+        servers.apply(0, UpstreamCommand::Ready, at(0.0));
+        assert_eq!(servers.state(0, at(0.0)), State::Up);
         assert_eq!(pick(&mut balancer, at(0.0)), 0);
     }
 }
@@ -78,9 +78,9 @@ fn an_order_ends_a_pause() {
     let (servers, mut balancer) = single_worker(&config);
     let server = pick(&mut balancer, at(0.0));
     balancer.end_request(server, at(0.0), RequestOutcome::Failed);
-    assert_eq!(servers.state(server), State::Paused);
-    servers.apply(server, UpstreamCommand::Ready);
-    assert_eq!(servers.state(server), State::Up);
+    assert_eq!(servers.state(server, at(0.0)), State::Paused);
+    servers.apply(server, UpstreamCommand::Ready, at(0.0));
+    assert_eq!(servers.state(server, at(0.0)), State::Up);
     assert!((0..2).any(|_| pick(&mut balancer, at(1.0)) == server));
 }
 
@@ -90,21 +90,21 @@ fn servers_that_fail_checks_are_not_used() {
     config.passive = passive_checks(1, 1000);
     let (servers, mut balancer) = single_worker(&config);
     // A server that is healthy from the start needs no slow start.
-    servers.set_down(0, false);
-    assert_eq!(servers.state(0), State::Up);
+    servers.set_down(0, false, at(0.0));
+    assert_eq!(servers.state(0, at(0.0)), State::Up);
     let server = pick(&mut balancer, at(0.0));
     balancer.end_request(server, at(0.0), RequestOutcome::Failed);
     for server in 0..2 {
         servers.record_check(server, Err("answered 500".to_owned()));
-        servers.set_down(server, true);
-        assert_eq!(servers.state(server), State::Down);
+        servers.set_down(server, true, at(0.0));
+        assert_eq!(servers.state(server, at(0.0)), State::Down);
     }
     assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
     assert_eq!(servers.last_failure(0).as_deref(), Some("answered 500"));
     for server in 0..2 {
         servers.record_check(server, Ok(()));
-        servers.set_down(server, false);
-        assert_eq!(servers.state(server), State::Starting);
+        servers.set_down(server, false, at(0.0));
+        assert_eq!(servers.state(server, at(0.0)), State::Starting);
         let ServerStats { checks_ok, checks_failed, .. } = servers.stats(server);
         assert_eq!((checks_ok, checks_failed), (1, 1));
     }
@@ -113,7 +113,7 @@ fn servers_that_fail_checks_are_not_used() {
 
 fn names_keep_their_last_addresses() {
     let (servers, mut balancer) = single_worker(&to(Address::Name("origin.example".into(), 80)));
-    assert_eq!(servers.state(0), State::Down);
+    assert_eq!(servers.state(0, at(0.0)), State::Down);
     assert!(servers.last_failure(0).is_some());
     assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
     assert_eq!(balancer.next_endpoint(0), None);
@@ -123,7 +123,7 @@ fn names_keep_their_last_addresses() {
     assert_eq!(pick(&mut balancer, at(0.0)), 0);
     for bad in [Ok(&[][..]), Err("no such name".to_owned())] {
         servers.record_resolution(0, bad);
-        assert_eq!(servers.state(0), State::Up);
+        assert_eq!(servers.state(0, at(0.0)), State::Up);
     }
     assert_eq!(servers.last_failure(0).as_deref(), Some("no such name"));
 

@@ -1,0 +1,13 @@
+//! The atomics and locks of state that threads share. `scripts/loom` replaces them by those of a model checker,
+//! which runs the models in unit tests in all interleavings.
+
+#[cfg(all(test, loom))]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence},
+};
+#[cfg(not(all(test, loom)))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence},
+};
