@@ -288,7 +288,7 @@ impl ActiveConnections {
         let (acted, cost) = if let Some(token) = self.take_available(io) {
             (self.send_request(io, token, Some(scheduled), None, message), cost::SENT)
         } else if self.open_count < self.limit {
-            let now = Time::now();
+            let now = io.clock();
             self.connect(io, None, NextAction::Message(scheduled, message));
             (now, cost::OPENED)
         } else {
@@ -337,7 +337,7 @@ impl ActiveConnections {
         };
         self.stats.counts.sessions.started += 1;
         self.stats.counts.scheduled += u64::from(messages);
-        self.stats.lateness.record(Time::now().duration_since(scheduled));
+        self.stats.lateness.record(io.clock().duration_since(scheduled));
         if self.open_count >= self.limit {
             self.enqueue(scheduled, Work::Session(script, messages));
             return Some(cost::QUEUED);
@@ -455,7 +455,7 @@ impl ActiveConnections {
         message: u32,
     ) -> Time {
         // The only clock reading per request: the turn may have begun some time ago.
-        let sent = Time::now();
+        let sent = io.clock();
         let (scheduled, issued_at) = (scheduled.unwrap_or(sent), issued_at.unwrap_or(sent));
         // The deadline stays armed after the reply, because moving it to a later time is cheap.
         io.set_deadline(token, Some(self.first_byte_deadline(issued_at, sent)));
@@ -499,7 +499,7 @@ impl ActiveConnections {
             self.send_request(io, token, scheduled, issued_at, message);
             return;
         }
-        let sent = Time::now();
+        let sent = io.clock();
         let (scheduled, issued_at) = (scheduled.unwrap_or(sent), issued_at.unwrap_or(sent));
         io.set_deadline(token, Some(self.first_byte_deadline(issued_at, sent)));
         let connection = &mut self.connections[token.slot() as usize];

@@ -1,7 +1,5 @@
 //! The maximum number of connections that carry requests.
 
-use std::fs;
-
 use crate::report::ConnectionLimit;
 use crate::summary::Grouped;
 
@@ -18,8 +16,17 @@ pub(crate) struct Limit {
 impl Limit {
     /// Returns the lowest of the limits by descriptors, ports and memory. Connections use at most
     /// half of the available memory.
-    pub(crate) fn of_machine(descriptors: usize, ports: usize) -> Limit {
-        Limit::lowest(descriptors, ports, available_memory())
+    pub(crate) fn lowest(descriptors: usize, ports: usize, memory: Option<u64>) -> Limit {
+        let memory = memory.map_or(u64::MAX, |bytes| bytes / 2 / BYTES_PER_CONNECTION);
+        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+        let all = [
+            (descriptors, ConnectionLimit::Descriptors),
+            (ports, ConnectionLimit::Ports),
+            (memory, ConnectionLimit::Memory),
+        ];
+        let lowest = all.into_iter().min_by_key(|(connections, _)| *connections);
+        let (connections, origin) = lowest.unwrap_or(all[0]);
+        Limit { connections: connections.max(1), origin }
     }
 
     /// Describes the limit.
@@ -32,27 +39,6 @@ impl Limit {
         };
         format!("{} by {origin}", Grouped(self.connections as u64))
     }
-
-    fn lowest(descriptors: usize, ports: usize, memory: Option<u64>) -> Limit {
-        let memory = memory.map_or(u64::MAX, |bytes| bytes / 2 / BYTES_PER_CONNECTION);
-        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        let all = [
-            (descriptors, ConnectionLimit::Descriptors),
-            (ports, ConnectionLimit::Ports),
-            (memory, ConnectionLimit::Memory),
-        ];
-        let lowest = all.into_iter().min_by_key(|(connections, _)| *connections);
-        let (connections, origin) = lowest.unwrap_or(all[0]);
-        Limit { connections: connections.max(1), origin }
-    }
-}
-
-/// Returns the available memory in bytes (proc_meminfo(5)), if it is known.
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -67,6 +53,5 @@ mod tests {
         assert_eq!(limit(300, 200, Some(1 << 40)), by(200, ConnectionLimit::Ports));
         assert_eq!(limit(300, 200, Some(20 << 17)), by(20, ConnectionLimit::Memory));
         assert_eq!(limit(0, 200, Some(0)).connections, 1);
-        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

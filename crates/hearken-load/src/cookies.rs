@@ -1,7 +1,7 @@
 //! Cookies of a session (RFC 6265). Because a session has one server, the attributes `Domain`, `Secure` and
 //! `SameSite` have no effect.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use hearken::timer::Time;
 
@@ -9,6 +9,8 @@ use hearken::timer::Time;
 const MAX_COOKIES: usize = 50;
 /// Maximum length of a `Set-Cookie` value in bytes, the minimum of the same section. Longer ones are ignored.
 const MAX_COOKIE_BYTES: usize = 4096;
+/// Lifetime of cookies that expire later.
+const MAX_LIFETIME: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The cookies of a session.
 #[derive(Debug, Default)]
@@ -43,8 +45,15 @@ impl CookieJar {
     }
 
     /// Handles the value of a `Set-Cookie` field in the reply to `request`, which is an encoded request.
-    pub(crate) fn set(&mut self, value: &[u8], request: &[u8], now: Time) {
-        let Some(parsed) = SetCookie::parse(value) else { return };
+    /// `unix_time` returns the time of day.
+    pub(crate) fn set(
+        &mut self,
+        value: &[u8],
+        request: &[u8],
+        now: Time,
+        unix_time: &dyn Fn() -> Duration,
+    ) {
+        let Some(parsed) = SetCookie::parse(value, unix_time) else { return };
         let path = parsed.path.unwrap_or_else(|| default_path(path_of(request)));
         let same = |of: &Cookie| of.name() == parsed.name && *of.path == *path;
         let old = self.cookies.iter().position(same).map(|at| self.cookies.remove(at));
@@ -106,7 +115,7 @@ struct SetCookie<'v> {
 
 impl<'v> SetCookie<'v> {
     /// Parses a value (RFC 6265 section 5.2). Returns `None` if the cookie is ignored.
-    fn parse(value: &'v [u8]) -> Option<SetCookie<'v>> {
+    fn parse(value: &'v [u8], unix_time: &dyn Fn() -> Duration) -> Option<SetCookie<'v>> {
         let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
         if value.len() > MAX_COOKIE_BYTES || value.iter().any(is_control) {
             return None;
@@ -124,7 +133,9 @@ impl<'v> SetCookie<'v> {
             } else if name.eq_ignore_ascii_case(b"max-age") {
                 max_age = parse_max_age(value).or(max_age);
             } else if name.eq_ignore_ascii_case(b"expires") {
-                cookie.lifetime = parse_date(value).map(time_until).or(cookie.lifetime);
+                let date = parse_date(value);
+                let lifetime = date.map(|date| date.saturating_sub(unix_time()).min(MAX_LIFETIME));
+                cookie.lifetime = lifetime.or(cookie.lifetime);
             }
         }
         cookie.lifetime = max_age.or(cookie.lifetime);
@@ -152,16 +163,12 @@ fn parse_max_age(text: &[u8]) -> Option<Duration> {
 }
 
 /// Parses a date in one of the forms of HTTP, or with dashes as in `Wed, 21-Oct-2015 07:28:00 GMT`.
-fn parse_date(text: &[u8]) -> Option<SystemTime> {
+/// Returns the time since 1970.
+fn parse_date(text: &[u8]) -> Option<Duration> {
     let text = str::from_utf8(text).ok()?;
     let plain = httpdate::parse_http_date(text);
-    plain.or_else(|_| httpdate::parse_http_date(&text.replace('-', " "))).ok()
-}
-
-fn time_until(time: SystemTime) -> Duration {
-    time.duration_since(SystemTime::now())
-        .unwrap_or_default()
-        .min(Duration::from_secs(u32::MAX.into()))
+    let date = plain.or_else(|_| httpdate::parse_http_date(&text.replace('-', " "))).ok()?;
+    Some(date.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Returns the path of an encoded request.
@@ -195,6 +202,8 @@ mod tests {
     use super::{CookieJar, MAX_COOKIES};
 
     const NOW: Time = Time::from_nanos(1_000_000_000_000);
+    /// The year 2027.
+    const UNIX_TIME: Duration = Duration::from_secs(1_800_000_000);
 
     fn request(path: &str) -> Vec<u8> {
         format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\nbody").into_bytes()
@@ -221,7 +230,7 @@ mod tests {
     fn jar(fields: &[&str]) -> CookieJar {
         let mut jar = CookieJar::default();
         for field in fields {
-            jar.set(field.as_bytes(), &request("/a/b?c=/d/e"), NOW);
+            jar.set(field.as_bytes(), &request("/a/b?c=/d/e"), NOW, &|| UNIX_TIME);
         }
         jar
     }
@@ -268,7 +277,8 @@ mod tests {
     fn the_oldest_cookie_makes_room() {
         let mut all = CookieJar::default();
         for number in 0..MAX_COOKIES + 10 {
-            all.set(format!("n{number}=").as_bytes(), &request("/"), NOW);
+            let field = format!("n{number}=");
+            all.set(field.as_bytes(), &request("/"), NOW, &|| UNIX_TIME);
         }
         let expected: Vec<_> = (10..MAX_COOKIES + 10).map(|number| format!("n{number}=")).collect();
         assert_eq!(sent(&all, "/"), expected.join("; "));

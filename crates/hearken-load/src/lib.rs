@@ -44,6 +44,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod accounts;
 mod active_connections;
 mod arrivals;
 mod bottleneck;
@@ -52,9 +53,13 @@ mod config;
 mod connection;
 mod connection_limit;
 mod cookies;
+mod environment;
 mod estimate;
 pub mod export;
 mod failure;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod histogram;
 mod idle_connections;
 mod idle_errors;
@@ -77,6 +82,8 @@ mod shard;
 mod side_connections;
 mod side_settings;
 mod side_summary;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod slo;
 mod slow_clients;
 mod source_addresses;
@@ -85,6 +92,7 @@ mod step_table;
 mod stop;
 mod summary;
 pub mod sweep;
+mod sync;
 mod target;
 mod threads;
 mod tls;

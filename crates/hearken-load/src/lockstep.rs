@@ -41,6 +41,7 @@ use hearken::io::Address;
 use hearken_http::Method;
 
 use crate::config::{Config, LoadError};
+use crate::environment::port_range;
 use crate::failure::{Errors, Failure};
 use crate::histogram::Histogram;
 use crate::report::{Bytes, Requests, Status};
@@ -124,7 +125,7 @@ impl Driver {
                 "lockstep mode does not support TLS; use an http:// URL",
             ));
         }
-        let target = Target::new(&config, &url)?;
+        let target = Target::new(&config, &url, port_range())?;
         let Address::Inet(address) = *target.address() else {
             return Err(LoadError::Config(
                 "lockstep mode does not support Unix sockets; use a TCP address",

@@ -63,8 +63,8 @@ pub(crate) struct Population<S> {
     retry_times: VecDeque<Time>,
     /// Minimum time between two connection attempts.
     connect_gap: Duration,
-    /// Earliest time of the next connection attempt.
-    next_connect: Time,
+    /// Earliest time of the next connection attempt, if there was one before.
+    next_connect: Option<Time>,
     /// Whether connections are no longer opened or replaced.
     closing: bool,
     scratch: Scratch,
@@ -147,7 +147,7 @@ impl<S: Default> Population<S> {
             unopened: requested,
             retry_times: VecDeque::new(),
             connect_gap,
-            next_connect: Time::now(),
+            next_connect: None,
             closing: false,
             scratch: Scratch::default(),
         }
@@ -167,19 +167,20 @@ impl<S: Default> Population<S> {
             self.unopened += 1;
         }
         for _ in 0..PER_TURN {
-            if !self.can_connect() || self.next_connect > now {
+            if !self.can_connect() || self.next_connect.is_some_and(|at| at > now) {
                 break;
             }
             self.unopened -= 1;
             // After a delay, do not catch up in a burst.
-            self.next_connect = (self.next_connect + self.connect_gap).max(now);
+            let due = self.next_connect.unwrap_or(now);
+            self.next_connect = Some((due + self.connect_gap).max(now));
             if let Err(error) = self.connect(io) {
                 // A lack of descriptors or ports may be temporary.
                 failed(&error);
                 self.retry_times.push_back(now + RETRY_DELAY);
             }
         }
-        self.can_connect() && self.next_connect <= now
+        self.can_connect() && self.next_connect.is_none_or(|at| at <= now)
     }
 
     fn can_connect(&self) -> bool {
@@ -198,7 +199,7 @@ impl<S: Default> Population<S> {
 
     /// Returns the time of the next connection attempt.
     pub(crate) fn next_attempt(&self) -> Option<Time> {
-        let next = self.can_connect().then_some(self.next_connect);
+        let next = self.next_connect.filter(|_| self.can_connect());
         let retry = self.retry_times.front().copied().filter(|_| !self.closing);
         [next, retry].into_iter().flatten().min()
     }

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use hearken::io::Io;
+
 use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::profile::Profile;
@@ -27,6 +29,19 @@ pub(crate) enum WorkerUpdate {
     Finished,
     /// An interval has ended.
     Slice(Box<Slice>),
+}
+
+/// The receiver of the updates of all threads.
+pub(crate) trait UpdateSink {
+    /// Sends an update of a thread, whose clocks are those of `io`.
+    fn update(&self, thread: usize, update: WorkerUpdate, io: &impl Io);
+}
+
+impl UpdateSink for Sender<(usize, WorkerUpdate)> {
+    fn update(&self, thread: usize, update: WorkerUpdate, _: &impl Io) {
+        // The receiver is closed only if the load has failed.
+        let _ = self.send((thread, update));
+    }
 }
 
 /// A thread's part of an interval.

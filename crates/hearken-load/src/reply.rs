@@ -1,5 +1,7 @@
 //! Parses replies from received bytes.
 
+use std::time::Duration;
+
 use hearken::timer::Time;
 use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseBody, ResponseParser};
 
@@ -38,14 +40,19 @@ pub(crate) struct HeadCache {
 }
 
 /// The handling of heads besides parsing.
-#[derive(Debug)]
 pub(crate) enum Heads<'a> {
     /// Heads are only parsed.
     Parsed,
     /// Repeated heads need no parsing.
     Cached(&'a mut HeadCache),
     /// Cookies in the reply to the encoded `request` are stored.
-    WithCookies { jar: &'a mut CookieJar, request: &'a [u8], now: Time },
+    WithCookies {
+        jar: &'a mut CookieJar,
+        request: &'a [u8],
+        now: Time,
+        /// Returns the time of day.
+        unix_time: &'a dyn Fn() -> Duration,
+    },
 }
 
 impl HeadCache {
@@ -142,9 +149,9 @@ impl Reply {
                     Heads::Cached(seen) if carried == 0 => {
                         seen.store(&head[..taken], method, self.done, response.body);
                     }
-                    Heads::WithCookies { jar, request, now } => {
+                    Heads::WithCookies { jar, request, now, unix_time } => {
                         for value in response.field_values("Set-Cookie") {
-                            jar.set(value, request, *now);
+                            jar.set(value, request, *now, unix_time);
                         }
                     }
                     Heads::Parsed | Heads::Cached(_) => {}

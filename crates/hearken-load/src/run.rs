@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hearken::descriptors;
 use hearken::timer::Time;
 
 use crate::arrivals::Arrivals;
 use crate::bottleneck::Bottleneck;
 use crate::config::{Config, DEFAULT_DURATION, LoadError};
+use crate::environment::Environment;
 use crate::histogram::Histogram;
 use crate::idle_errors::IdleErrors;
 use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
@@ -71,36 +71,7 @@ pub fn run(
     progress: &mut dyn Progress,
     stop: &StopSignal,
 ) -> Result<Report, LoadError> {
-    config.check()?;
-    let url = url(config)?;
-    let target = Target::new(config, &url)?;
-    let workload = Arc::new(workload(config, &url)?);
-    let idle = Arc::new(Workload::for_url(&url, &config.template)?);
-    let side = SidePlan::new(config, &url, &idle)?;
-    let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
-    let plan = Plan::new(config, descriptors, target.ports())?;
-    let model = config.model();
-    // Short enough to type, and exact in every JSON reader.
-    let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
-    let common = Arc::new(SharedState {
-        start_nanos: AtomicU64::new(0),
-        stop: stop.clone(),
-        finite: config.is_finite(),
-        finished: AtomicBool::new(false),
-        duration: run_duration(config, model),
-        report_interval: config.rate.interval_within_steps(config.report_interval),
-        prepare_timeout: config.timeout,
-    });
-    let load = Arc::new(Load {
-        config: config.clone(),
-        target,
-        workload,
-        idle,
-        side,
-        model,
-        seed,
-        shared: common.clone(),
-    });
+    let (load, plan) = prepare(config, stop, Environment::of_process)?;
     let (update_sender, updates) = channel();
     let (mut running, mut spares) = (Vec::new(), Vec::new());
     let mut failed = None;
@@ -117,9 +88,11 @@ pub fn run(
         }
     }
     drop(update_sender);
-    let mut coordinator =
-        Coordinator::new(config, Recorder::new(config.rate.clone(), spares), &plan);
-    coordinator.receive_updates(config, &updates, &common, progress);
+    let mut coordinator = Coordinator::new(&load, &plan, spares);
+    while let Ok((thread, update)) = updates.recv() {
+        let clocks = || (ClockMapping::read(), Time::now());
+        coordinator.on_update(thread, update, clocks, progress);
+    }
     let mut ended = Vec::new();
     for thread in running {
         let panicked = || std::io::Error::other("a thread panicked");
@@ -133,8 +106,40 @@ pub fn run(
     if let Some(error) = failed {
         return Err(error);
     }
-    coordinator.recorder.finish();
-    Ok(build_report(&load, &plan, coordinator, ended, descriptors))
+    let clock_state = || (config.rank.size() > 1).then(|| ClockState::read().ok()).flatten();
+    Ok(build_report(&load, &plan, coordinator, ended, clock_state()))
+}
+
+/// Checks the settings, reads the files that they name, and distributes the load among threads.
+pub(crate) fn prepare(
+    config: &Config,
+    stop: &StopSignal,
+    environment: impl FnOnce() -> Environment,
+) -> Result<(Arc<Load>, Plan), LoadError> {
+    config.check()?;
+    let url = url(config)?;
+    let mut environment = environment();
+    let target = Target::new(config, &url, environment.ports.clone())?;
+    let workload = Arc::new(workload(config, &url)?);
+    let idle = Arc::new(Workload::for_url(&url, &config.template)?);
+    let side = SidePlan::new(config, &url, &idle, environment.random.u64(..))?;
+    let plan = Plan::new(config, &environment, target.ports())?;
+    let model = config.model();
+    // Short enough to type, and exact in every JSON reader.
+    let seed = config.seed.unwrap_or_else(|| environment.random.u32(..).into());
+    let shared = Arc::new(SharedState {
+        start_nanos: AtomicU64::new(0),
+        stop: stop.clone(),
+        finite: config.is_finite(),
+        finished: AtomicBool::new(false),
+        duration: run_duration(config, model),
+        report_interval: config.rate.interval_within_steps(config.report_interval),
+        prepare_timeout: config.timeout,
+        cpu_time: environment.cpu_time,
+    });
+    let config = config.clone();
+    let load = Load { config, target, workload, idle, side, model, seed, shared };
+    Ok((Arc::new(load), plan))
 }
 
 /// Checks whether [`run`] could start, without network traffic: validates the settings and reads
@@ -147,7 +152,7 @@ pub fn check(config: &Config) -> Result<(), LoadError> {
     let url = url(config)?;
     workload(config, &url)?;
     let idle = Arc::new(Workload::for_url(&url, &config.template)?);
-    SidePlan::new(config, &url, &idle).map(drop)
+    SidePlan::new(config, &url, &idle, 0).map(drop)
 }
 
 fn url(config: &Config) -> Result<Url, LoadError> {
@@ -189,8 +194,10 @@ fn run_duration(config: &Config, model: Model) -> Option<Duration> {
     config.duration.or(default)
 }
 
-/// Receives the updates of all threads.
-struct Coordinator {
+/// Handles the updates of all threads.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    load: Arc<Load>,
     recorder: Recorder,
     threads: usize,
     prepared: usize,
@@ -207,17 +214,22 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    fn new(config: &Config, recorder: Recorder, plan: &Plan) -> Coordinator {
+    /// Creates the coordinator of threads that receive empty histograms from `spares`.
+    pub(crate) fn new(
+        load: &Arc<Load>,
+        plan: &Plan,
+        spares: Vec<Sender<Box<Histogram>>>,
+    ) -> Coordinator {
+        let threads = 0..plan.threads();
         Coordinator {
-            recorder,
+            load: load.clone(),
+            recorder: Recorder::new(load.config.rate.clone(), spares),
             threads: plan.threads(),
             prepared: 0,
             drained: 0,
             idle_ready: 0,
             finished: 0,
-            idle_threads: (0..plan.threads())
-                .filter(|&thread| plan.idle(config, thread) > 0)
-                .count(),
+            idle_threads: threads.filter(|&thread| plan.idle(&load.config, thread) > 0).count(),
             idle: vec![Idle::default(); plan.threads()],
             missing_idle: 0,
             started_unix_ns: 0,
@@ -225,11 +237,11 @@ impl Coordinator {
         }
     }
 
-    /// Returns the start time of the load, called when all threads are ready.
-    fn choose_start(&mut self, config: &Config) -> Time {
-        let mapping = ClockMapping::read();
-        let soonest = Time::now() + START_LEAD;
-        let scheduled = config.start_at.map(|at| mapping.to_monotonic(unix_ns(at)));
+    /// Returns the start time of the load, called at `now` when all threads are ready.
+    fn choose_start(&mut self, mapping: ClockMapping, now: Time) -> Time {
+        let soonest = now + START_LEAD;
+        let start_at = self.load.config.start_at;
+        let scheduled = start_at.map(|at| mapping.to_monotonic(unix_ns(at)));
         let start = scheduled.map_or(soonest, |scheduled| scheduled.max(soonest));
         let late = scheduled.map_or(Duration::ZERO, |scheduled| start.duration_since(scheduled));
         // Ignore a delay below the resolution of the clocks.
@@ -238,56 +250,56 @@ impl Coordinator {
         start
     }
 
-    /// Receives updates until all threads have ended.
-    fn receive_updates(
+    /// Handles an update of a thread. `clocks` returns the current time and its mapping to real time.
+    pub(crate) fn on_update(
         &mut self,
-        config: &Config,
-        updates: &Receiver<(usize, WorkerUpdate)>,
-        common: &SharedState,
+        thread: usize,
+        update: WorkerUpdate,
+        clocks: impl FnOnce() -> (ClockMapping, Time),
         progress: &mut dyn Progress,
     ) {
-        while let Ok((thread, update)) = updates.recv() {
-            match update {
-                WorkerUpdate::Preparing(idle) => {
-                    self.idle[thread] = idle;
-                    let held = self.idle.iter().map(|idle| idle.open).sum();
-                    progress.on_interval(&Snapshot { idle: held, ..Snapshot::default() });
+        match update {
+            WorkerUpdate::Preparing(idle) => {
+                self.idle[thread] = idle;
+                let held = self.idle.iter().map(|idle| idle.open).sum();
+                progress.on_interval(&Snapshot { idle: held, ..Snapshot::default() });
+            }
+            WorkerUpdate::Prepared { missing } => {
+                self.missing_idle += missing;
+                self.prepared += 1;
+                if self.prepared == self.threads {
+                    progress.on_prepared();
+                    let (mapping, now) = clocks();
+                    let start = self.choose_start(mapping, now);
+                    let shared = &self.load.shared;
+                    shared.start_nanos.store(start.as_nanos(), Ordering::Release);
+                    shared.stop.wake();
                 }
-                WorkerUpdate::Prepared { missing } => {
-                    self.missing_idle += missing;
-                    self.prepared += 1;
-                    if self.prepared == self.threads {
-                        progress.on_prepared();
-                        let start = self.choose_start(config);
-                        common.start_nanos.store(start.as_nanos(), Ordering::Release);
-                        common.stop.wake();
-                    }
+            }
+            WorkerUpdate::IdleHeld(idle) => {
+                self.idle[thread] = idle;
+                self.idle_ready += 1;
+                if self.idle_ready == self.idle_threads {
+                    progress.on_idle_open(self.idle.iter().map(|idle| idle.open).sum());
                 }
-                WorkerUpdate::IdleHeld(idle) => {
-                    self.idle[thread] = idle;
-                    self.idle_ready += 1;
-                    if self.idle_ready == self.idle_threads {
-                        progress.on_idle_open(self.idle.iter().map(|idle| idle.open).sum());
-                    }
+            }
+            WorkerUpdate::Finished => {
+                self.finished += 1;
+                if self.finished == self.threads {
+                    self.load.shared.finished.store(true, Ordering::Release);
+                    self.load.shared.stop.wake();
                 }
-                WorkerUpdate::Finished => {
-                    self.finished += 1;
-                    if self.finished == self.threads {
-                        common.finished.store(true, Ordering::Release);
-                        common.stop.wake();
-                    }
+            }
+            WorkerUpdate::Slice(slice) => {
+                // This is the last update of a thread.
+                self.drained += usize::from(slice.draining);
+                if slice.draining && self.drained == self.threads {
+                    progress.on_finished();
                 }
-                WorkerUpdate::Slice(slice) => {
-                    // This is the last update of a thread.
-                    self.drained += usize::from(slice.draining);
-                    if slice.draining && self.drained == self.threads {
-                        progress.on_finished();
-                    }
-                    if let Some(mut snapshot) = self.recorder.record_slice(thread, *slice) {
-                        let remaining = |all: Duration| all.saturating_sub(snapshot.elapsed);
-                        snapshot.remaining = common.duration.map(remaining);
-                        progress.on_interval(&snapshot);
-                    }
+                if let Some(mut snapshot) = self.recorder.record_slice(thread, *slice) {
+                    let remaining = |all: Duration| all.saturating_sub(snapshot.elapsed);
+                    snapshot.remaining = self.load.shared.duration.map(remaining);
+                    progress.on_interval(&snapshot);
                 }
             }
         }
@@ -300,14 +312,15 @@ fn unix_ns(time: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Builds the report.
-fn build_report(
+/// Builds the report, when all threads have ended.
+pub(crate) fn build_report(
     load: &Load,
     plan: &Plan,
-    coordinator: Coordinator,
+    mut coordinator: Coordinator,
     ended: Vec<WorkerResult>,
-    descriptors: u64,
+    clock_state: Option<ClockState>,
 ) -> Report {
+    coordinator.recorder.finish();
     let Load { config, workload, model, seed, .. } = load;
     let Coordinator { recorder, missing_idle: missing, started_unix_ns, start_delay: late, .. } =
         coordinator;
@@ -396,11 +409,11 @@ fn build_report(
         histograms,
         websocket: side.websockets,
         slow_clients: side.slow_clients,
-        part: part(config, late),
+        part: part(config, late, clock_state),
         ..Report::default()
     };
     report.bottleneck = Bottleneck::of(&report);
-    report.warnings = warning::all(&report, missing, descriptors);
+    report.warnings = warning::all(&report, missing, plan.descriptors);
     report.warnings.extend(idle_errors.warnings());
     if late > MAX_START_DELAY {
         let late = late.as_secs_f64() * 1e3;
@@ -410,7 +423,7 @@ fn build_report(
     }
     if let Some(refused) = &plan.refused {
         let one = NonZeroUsize::MIN == config.threads;
-        if !one || config.side_connections() as u64 > descriptors {
+        if !one || config.side_connections() as u64 > plan.descriptors {
             report
                 .warnings
                 .push(format!("all connections use a single descriptor table: {refused}"));
@@ -420,16 +433,15 @@ fn build_report(
 }
 
 /// Returns the rank and the clock state, if several processes share the load.
-fn part(config: &Config, late: Duration) -> Option<Part> {
+fn part(config: &Config, late: Duration, clock: Option<ClockState>) -> Option<Part> {
     let (rank, size) = (config.rank.rank(), config.rank.size());
-    let clock = || ClockState::read().ok();
     (size > 1).then(|| Part {
         rank,
         size,
         scheduled_start_unix_ns: config.start_at.map(unix_ns),
         start_delay_ns: u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
-        clock_synchronised: clock().map(|clock| clock.synchronised),
-        clock_max_error_us: clock().map(|clock| clock.max_error_us),
+        clock_synchronised: clock.map(|clock| clock.synchronised),
+        clock_max_error_us: clock.map(|clock| clock.max_error_us),
     })
 }
 

@@ -27,16 +27,18 @@ pub(crate) struct SidePlan {
 }
 
 impl SidePlan {
-    /// Creates the plan. Slow clients send the request of `workload`.
+    /// Creates the plan. Slow clients send the request of `workload`. The number `tag` identifies the
+    /// WebSocket messages of this process.
     pub(crate) fn new(
         config: &Config,
         url: &Url,
         workload: &Arc<Workload>,
+        tag: u64,
     ) -> Result<SidePlan, LoadError> {
         let websockets = config.websockets.as_ref().map(|options| {
             let request = HandshakeRequest::new(url, &config.template, options)?;
             let options = options.clone();
-            Ok::<_, LoadError>(Arc::new(WebSocketPlan { options, request, tag: fastrand::u64(..) }))
+            Ok::<_, LoadError>(Arc::new(WebSocketPlan { options, request, tag }))
         });
         Ok(SidePlan {
             websockets: websockets.transpose()?,

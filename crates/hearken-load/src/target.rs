@@ -1,8 +1,8 @@
 //! The server under load.
 
+use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
-use std::{fs, io};
 
 use hearken::Token;
 use hearken::io::{Address, ConnectOptions, Io};
@@ -24,12 +24,21 @@ pub(crate) struct Target {
     /// Whether the server port is in the range of ephemeral ports on this host, so that a
     /// connection could connect to itself.
     may_self_connect: bool,
+    /// Number of ephemeral ports of an address.
+    port_count: usize,
     pub(crate) timeout: Duration,
     options: ConnectOptions,
 }
 
 impl Target {
-    pub(crate) fn new(config: &Config, url: &Url) -> Result<Target, LoadError> {
+    /// Creates the target. `ports` is the range of ephemeral ports, if it is known.
+    pub(crate) fn new(
+        config: &Config,
+        url: &Url,
+        ports: Option<RangeInclusive<u16>>,
+    ) -> Result<Target, LoadError> {
+        let port_count = ports.as_ref().map_or(DEFAULT_PORTS, RangeInclusive::len);
+        let is_ephemeral = |port| ports.is_none_or(|ports| ports.contains(&port));
         let address = server_address::find(config, url)?;
         if let Address::Inet(addr) = address
             && let Some(&source) =
@@ -41,7 +50,7 @@ impl Target {
         Ok(Target {
             source_addresses: match &address {
                 Address::Inet(addr) => {
-                    SourceAddresses::new(addr.ip(), &config.source_addresses, port_count())
+                    SourceAddresses::new(addr.ip(), &config.source_addresses, port_count)
                 }
                 Address::Unix(_) => SourceAddresses::none(),
             },
@@ -49,6 +58,7 @@ impl Target {
             may_self_connect: matches!(&address, Address::Inet(addr)
                 if addr.ip().is_loopback() && is_ephemeral(addr.port())),
             address,
+            port_count,
             timeout: config.timeout,
             options: ConnectOptions::default(),
         })
@@ -62,7 +72,7 @@ impl Target {
     /// Returns the maximum number of concurrent connections that local ports allow.
     pub(crate) fn ports(&self) -> usize {
         match self.address {
-            Address::Inet(_) => port_count() * self.source_addresses.count(),
+            Address::Inet(_) => self.port_count * self.source_addresses.count(),
             Address::Unix(_) => usize::MAX,
         }
     }
@@ -97,23 +107,6 @@ impl Target {
 /// Number of ephemeral ports, if the range is unknown: the kernel's default.
 const DEFAULT_PORTS: usize = 28_232;
 
-/// Returns whether the port is in the kernel's range of ephemeral ports, or that range is unknown.
-fn is_ephemeral(port: u16) -> bool {
-    port_range().is_none_or(|ports| ports.contains(&port))
-}
-
-/// Returns the number of ephemeral ports of an address.
-fn port_count() -> usize {
-    port_range().map_or(DEFAULT_PORTS, |ports| ports.len())
-}
-
-/// Returns the kernel's range of ephemeral ports, if it is known.
-fn port_range() -> Option<RangeInclusive<u16>> {
-    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
-    let mut ends = range.split_whitespace().map(str::parse);
-    Some(ends.next()?.ok()?..=ends.next()?.ok()?)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -125,6 +118,7 @@ mod tests {
 
     use super::Target;
     use crate::config::Config;
+    use crate::environment::port_range;
     use crate::url::Url;
 
     #[test]
@@ -132,7 +126,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let config = Config { url: format!("http://{addr}/"), ..Config::default() };
-        let target = Target::new(&config, &Url::parse(&config.url).unwrap()).unwrap();
+        let target = Target::new(&config, &Url::parse(&config.url).unwrap(), port_range()).unwrap();
         let mechanism = mechanism::find("poll").unwrap().open().unwrap();
         let mut io = ReadinessIo::new(mechanism, Policy::default()).unwrap();
         let mut connected = |source| {

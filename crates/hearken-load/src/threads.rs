@@ -7,9 +7,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{Builder, JoinHandle};
 
 use hearken::descriptors::Table;
-use hearken::io::{self as events, Relay, Visitor};
+use hearken::io::{self as events, Io, Relay, Visitor};
 use hearken::mechanism::Unavailable;
-use hearken::timer::Time;
 use hearken::{Wakeups, io::readiness::Policy};
 use rustix::thread::set_current_timer_slack;
 
@@ -17,10 +16,11 @@ use crate::active_connections::ActiveConnections;
 use crate::arrivals::{Arrivals, Schedule};
 use crate::config::{Config, LoadError};
 use crate::connection_limit::Limit;
+use crate::environment::Environment;
 use crate::histogram::Histogram;
 use crate::idle_connections::IdleConnections;
 use crate::profile::Profile;
-use crate::recorder::WorkerUpdate;
+use crate::recorder::{UpdateSink, WorkerUpdate};
 use crate::report::{ConnectionLimit, Model};
 use crate::shard::Shard;
 use crate::side_connections::{SideConnections, SidePlan};
@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     /// Number of threads that only hold idle connections, each with a descriptor table of its own.
     pub(crate) idle_threads: usize,
     descriptor_table: Table,
+    /// Maximum number of open files of each descriptor table.
+    pub(crate) descriptors: u64,
     /// Maximum number of connections of this process that carry requests.
     pub(crate) limit: Limit,
     /// The reason why threads cannot have tables of their own, if they should.
@@ -56,11 +58,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan for tables with `descriptors` descriptors each, and `ports` local ports.
+    /// Creates a plan for this environment, and `ports` local ports.
     ///
     /// # Errors
     /// An unavailable mechanism, and more connections than descriptors, ports and memory allow.
-    pub(crate) fn new(config: &Config, descriptors: u64, ports: usize) -> Result<Plan, LoadError> {
+    pub(crate) fn new(
+        config: &Config,
+        environment: &Environment,
+        ports: usize,
+    ) -> Result<Plan, LoadError> {
+        let Environment { descriptors, available_memory, probe_table, .. } = *environment;
         let spec = events::find(&config.mechanism)?;
         let active_threads = config.threads.get();
         let room = usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS))
@@ -68,7 +75,7 @@ impl Plan {
             .max(1);
         // eBPF programs identify descriptors by number for the full process.
         let wanted = if spec.needs_privileges() { Table::Shared } else { Table::Own };
-        let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
+        let refused = if wanted == Table::Own { probe_table(wanted).err() } else { None };
         let table = if refused.is_some() { Table::Shared } else { wanted };
         let idle = config.side_connections_here();
         let tables = if table == Table::Own { active_threads } else { 1 };
@@ -79,8 +86,8 @@ impl Plan {
         let idle_threads =
             if table == Table::Own && idle > capacity { idle.div_ceil(room) } else { 0 };
         let idle_beside = if idle_threads > 0 { 0 } else { idle };
-        let machine =
-            Limit::of_machine(total.saturating_sub(idle_beside), ports.saturating_sub(idle));
+        let (own, ports) = (total.saturating_sub(idle_beside), ports.saturating_sub(idle));
+        let machine = Limit::lowest(own, ports, available_memory());
         let limit = match wanted {
             None => machine,
             Some(wanted) if wanted <= machine.connections => {
@@ -90,7 +97,14 @@ impl Plan {
                 return Err(LoadError::Connections { requested, limit: machine.describe() });
             }
         };
-        Ok(Plan { active_threads, idle_threads, descriptor_table: table, limit, refused })
+        Ok(Plan {
+            active_threads,
+            idle_threads,
+            descriptor_table: table,
+            descriptors,
+            limit,
+            refused,
+        })
     }
 
     /// Returns the total number of threads.
@@ -149,37 +163,25 @@ pub(crate) struct Load {
 /// A handle of a thread.
 pub(crate) type Thread = JoinHandle<io::Result<Result<WorkerResult, LoadError>>>;
 
-/// Starts the thread with the given index. It sends updates to `tell` and receives empty histograms
-/// from `spares`.
+/// Starts the thread with the given index. It sends updates to `updates` and receives empty
+/// histograms from `spares`.
 pub(crate) fn start(
     plan: &Plan,
     load: &Arc<Load>,
     index: usize,
-    tell: Sender<(usize, WorkerUpdate)>,
+    updates: Sender<(usize, WorkerUpdate)>,
     spares: Receiver<Box<Histogram>>,
 ) -> Result<Thread, LoadError> {
-    let makes_requests = index < plan.active_threads;
-    let limit = plan.connections(&load.config, index);
-    let idle = plan.idle(&load.config, index);
-    let holding =
-        (plan.idle_thread_range().1 as u64).saturating_mul(load.config.rank.size().into());
-    let side = plan.side_shard(index);
-    let start = ThreadStart {
-        load: load.clone(),
-        index,
-        makes_requests,
-        limit,
-        idle,
-        side,
-        holding,
-        tell,
-        spares,
-    };
-    let name = if makes_requests { format!("load-{index}") } else { format!("idle-{index}") };
+    let worker = WorkerStart::new(plan, load, index, spares);
+    let name = if worker.makes_requests { "load" } else { "idle" };
     let failed = |source| LoadError::System { action: "start a load thread", source };
     let (thread, waker) = plan
         .descriptor_table
-        .spawn(Builder::new().name(name), start, thread_main)
+        .spawn(
+            Builder::new().name(format!("{name}-{index}")),
+            ThreadStart { worker, updates },
+            thread_main,
+        )
         .map_err(failed)?;
     load.shared.stop.add(waker);
     Ok(thread)
@@ -188,17 +190,8 @@ pub(crate) fn start(
 /// The parameters of a thread. They contain no descriptor, because the thread may have another
 /// descriptor table.
 struct ThreadStart {
-    load: Arc<Load>,
-    index: usize,
-    makes_requests: bool,
-    /// Maximum number of connections that carry requests.
-    limit: usize,
-    idle: usize,
-    side: Option<Shard>,
-    /// Number of threads that hold idle connections, in all processes of the load.
-    holding: u64,
-    tell: Sender<(usize, WorkerUpdate)>,
-    spares: Receiver<Box<Histogram>>,
+    worker: WorkerStart,
+    updates: Sender<(usize, WorkerUpdate)>,
 }
 
 fn thread_main(
@@ -208,7 +201,7 @@ fn thread_main(
     // Otherwise the kernel delays each wait by up to 50 us to combine wake-ups. A failure shows as
     // lateness.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let load = start.load.clone();
+    let load = start.worker.load.clone();
     let events = load.config.mechanism.clone();
     let ended = events::visit(&events, &policy(), wakeups, start).map_err(LoadError::from);
     let ended = ended.and_then(|ended| ended);
@@ -222,8 +215,54 @@ impl Visitor for ThreadStart {
     type Output = Result<WorkerResult, LoadError>;
 
     fn visit<I: Relay>(self, events: &'static str, io: I) -> Self::Output {
-        let ThreadStart { load, index, makes_requests, limit, idle, side, holding, tell, spares } =
-            self;
+        self.worker.run(events, io, self.updates)
+    }
+}
+
+/// The parameters of the event loop of a thread.
+pub(crate) struct WorkerStart {
+    load: Arc<Load>,
+    index: usize,
+    makes_requests: bool,
+    /// Maximum number of connections that carry requests.
+    limit: usize,
+    idle: usize,
+    side: Option<Shard>,
+    /// Number of threads that hold idle connections, in all processes of the load.
+    holding: u64,
+    spares: Receiver<Box<Histogram>>,
+}
+
+impl WorkerStart {
+    /// Creates the parameters of the thread with the given index. It receives empty histograms from
+    /// `spares`.
+    pub(crate) fn new(
+        plan: &Plan,
+        load: &Arc<Load>,
+        index: usize,
+        spares: Receiver<Box<Histogram>>,
+    ) -> WorkerStart {
+        let config = &load.config;
+        WorkerStart {
+            load: load.clone(),
+            index,
+            makes_requests: index < plan.active_threads,
+            limit: plan.connections(config, index),
+            idle: plan.idle(config, index),
+            side: plan.side_shard(index),
+            holding: (plan.idle_thread_range().1 as u64).saturating_mul(config.rank.size().into()),
+            spares,
+        }
+    }
+
+    /// Runs the event loop over `io`, which the event mechanism `mechanism` implements.
+    pub(crate) fn run<I: Io, U: UpdateSink>(
+        self,
+        mechanism: &'static str,
+        io: I,
+        updates: U,
+    ) -> Result<WorkerResult, LoadError> {
+        let WorkerStart { load, index, makes_requests, limit, idle, side, holding, spares } = self;
         let Load { config, target, workload, model, seed, shared: common, .. } = &*load;
         let share = config.share(index);
         let side_share = |count| side.map_or(0, |side| side.share_of(config.share_here(count)));
@@ -251,7 +290,8 @@ impl Visitor for ThreadStart {
             *seed,
             makes_requests,
         );
-        let drive = Worker {
+        let interval_end = io.clock() + common.report_interval;
+        let worker = Worker {
             io,
             index,
             active,
@@ -259,7 +299,7 @@ impl Visitor for ThreadStart {
             side,
             schedule,
             shared: common.clone(),
-            updates: tell,
+            updates,
             free_histograms: spares,
             start: None,
             next_arrival: None,
@@ -267,10 +307,10 @@ impl Visitor for ThreadStart {
             behind_since: None,
             measure_at: NEVER,
             cpu_utilisation: 0.0,
-            interval_end: Time::now() + common.report_interval,
+            interval_end,
             reported_intervals: 0,
             reported_idle_held: false,
         };
-        drive.run(events)
+        worker.run(mechanism)
     }
 }

@@ -92,7 +92,8 @@ impl Url {
         let port = match port {
             "" if tls => 443,
             "" => 80,
-            digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            // Servers may reject more digits, even if they are zeros.
+            digits if digits.len() <= 5 && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().ok().filter(|&port| port != 0).ok_or(UrlError::Port)?
             }
             _ => return Err(UrlError::Port),
@@ -168,6 +169,12 @@ mod tests {
         ] {
             assert_eq!(Url::parse(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn rejects_ports_of_more_than_five_digits() {
+        assert_eq!(Url::parse("http://a:000080/"), Err(UrlError::Port));
+        assert_eq!(Url::parse("http://a:00080/").unwrap().port, 80);
     }
 
     proptest! {

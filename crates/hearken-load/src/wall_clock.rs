@@ -55,6 +55,13 @@ impl ClockMapping {
         ClockMapping::from_readings(Reading::take(), (1..READING_COUNT).map(|_| Reading::take()))
     }
 
+    /// Creates the mapping of a real time, as the time since 1970, to a monotonic time.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn of_times(real: Duration, monotonic: Time) -> ClockMapping {
+        let real = i128::try_from(real.as_nanos()).unwrap_or(i128::MAX);
+        ClockMapping { offset: real - i128::from(monotonic.as_nanos()), window: Duration::ZERO }
+    }
+
     /// Creates the mapping from the shortest reading.
     fn from_readings(first: Reading, others: impl Iterator<Item = Reading>) -> ClockMapping {
         let tighter = |a: Reading, b: Reading| if b.window() < a.window() { b } else { a };

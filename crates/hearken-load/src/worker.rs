@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use hearken::io::Io;
 use hearken::timer::Time;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::active_connections::{ActiveConnections, cost};
 use crate::arrivals::Schedule;
 use crate::config::LoadError;
 use crate::histogram::Histogram;
 use crate::idle_connections::IdleConnections;
-use crate::recorder::{Slice, WorkerUpdate};
+use crate::recorder::{Slice, UpdateSink, WorkerUpdate};
 use crate::side_connections::{SideConnections, SideResults};
 use crate::statistics::Statistics;
 use crate::stop::StopSignal;
@@ -46,6 +45,8 @@ pub(crate) struct SharedState {
     pub(crate) report_interval: Duration,
     /// Maximum time without progress when opening connections before the start.
     pub(crate) prepare_timeout: Duration,
+    /// Returns the CPU time of the current thread so far.
+    pub(crate) cpu_time: fn() -> Duration,
 }
 
 /// A time later than all others.
@@ -54,14 +55,9 @@ pub(crate) const NEVER: Time = Time::from_nanos(u64::MAX);
 /// A short time, to avoid a division by zero.
 const CLOCK_TICK: Duration = Duration::from_nanos(1);
 
-/// Returns the CPU time of this thread so far.
-fn thread_cpu_time() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
-}
-
 /// The event loop of a thread.
 #[derive(Debug)]
-pub(crate) struct Worker<I> {
+pub(crate) struct Worker<I, U> {
     pub(crate) io: I,
     /// Index of the thread.
     pub(crate) index: usize,
@@ -70,7 +66,7 @@ pub(crate) struct Worker<I> {
     pub(crate) side: SideConnections,
     pub(crate) schedule: Schedule,
     pub(crate) shared: Arc<SharedState>,
-    pub(crate) updates: Sender<(usize, WorkerUpdate)>,
+    pub(crate) updates: U,
     /// Empty histograms that replace reported ones.
     pub(crate) free_histograms: Receiver<Box<Histogram>>,
     /// Start of the load, once it has started.
@@ -108,7 +104,7 @@ pub(crate) struct WorkerResult {
     pub(crate) peak_connections: usize,
 }
 
-impl<I: Io> Worker<I> {
+impl<I: Io, U: UpdateSink> Worker<I, U> {
     /// Opens the connections, sends requests, and waits for the last replies.
     pub(crate) fn run(mut self, mechanism: &'static str) -> Result<WorkerResult, LoadError> {
         let (complete, elapsed) = match self.prepare()? {
@@ -139,7 +135,7 @@ impl<I: Io> Worker<I> {
         self.start = Some(start);
         self.interval_end = start + self.shared.report_interval;
         self.measure_at = self.shared.duration.map_or(NEVER, |length| start + length / 4);
-        let cpu_time = thread_cpu_time();
+        let cpu_time = (self.shared.cpu_time)();
         self.active.start(&mut self.io, end);
         self.schedule_next_arrival();
         let mut reported = false;
@@ -162,7 +158,7 @@ impl<I: Io> Worker<I> {
         self.skip_arrivals_before(until);
         self.active.on_last_arrival(until, now);
         let elapsed = until.duration_since(start);
-        let used = thread_cpu_time().saturating_sub(cpu_time);
+        let used = (self.shared.cpu_time)().saturating_sub(cpu_time);
         self.cpu_utilisation = used.div_duration_f64(now.duration_since(start).max(CLOCK_TICK));
         let rest = elapsed.saturating_sub(self.shared.report_interval * self.reported_intervals);
         if !rest.is_zero() {
@@ -187,7 +183,7 @@ impl<I: Io> Worker<I> {
     /// Returns the start time, or `None` if the load was stopped.
     fn prepare(&mut self) -> Result<Option<Time>, LoadError> {
         let timeout = self.shared.prepare_timeout;
-        let (mut best, mut since) = (0, Time::now());
+        let (mut best, mut since) = (0, self.io.clock());
         while !(self.active.is_prepared() && self.idle.is_prepared() && self.side.is_prepared()) {
             if !self.turn(Some(since + timeout))? {
                 return Ok(None);
@@ -208,7 +204,7 @@ impl<I: Io> Worker<I> {
         loop {
             let start = self.shared.start_nanos.load(Ordering::Acquire);
             let start = (start > 0).then_some(Time::from_nanos(start));
-            if start.is_some_and(|start| start <= Time::now()) {
+            if start.is_some_and(|start| start <= self.io.clock()) {
                 return Ok(start);
             }
             if !self.turn(start)? {
@@ -221,8 +217,14 @@ impl<I: Io> Worker<I> {
     /// server if the load was stopped.
     fn close_side(&mut self) -> Result<(), LoadError> {
         self.side.close(&mut self.io);
-        let until = Time::now() + CLOSE_TIMEOUT;
-        while !self.side.is_closed() && self.io.now() < until && self.turn(Some(until))? {}
+        let until = self.io.clock() + CLOSE_TIMEOUT;
+        // All other results are complete. Later replies would be in no interval.
+        while !self.side.is_closed() && self.io.now() < until && !self.shared.stop.is_raised() {
+            self.wait(until)?;
+            while let Some(completion) = self.io.next() {
+                self.side.on_completion(&mut self.io, completion);
+            }
+        }
         Ok(())
     }
 
@@ -274,9 +276,7 @@ impl<I: Io> Worker<I> {
             at_once,
         ];
         let until = due.into_iter().flatten().fold(self.interval_end, Time::min);
-        self.io
-            .wait(Some(until))
-            .map_err(|source| LoadError::System { action: "wait for events", source })?;
+        self.wait(until)?;
         let now = self.io.now();
         while now >= self.interval_end && self.interval_end <= self.active.stats.last_arrival {
             self.report_interval_end();
@@ -324,6 +324,11 @@ impl<I: Io> Worker<I> {
         Ok(!self.shared.stop.is_raised())
     }
 
+    fn wait(&mut self, until: Time) -> Result<(), LoadError> {
+        let failed = |source| LoadError::System { action: "wait for events", source };
+        self.io.wait(Some(until)).map_err(failed)
+    }
+
     fn report_interval_end(&mut self) {
         let interval = self.shared.report_interval;
         if self.start.is_some() {
@@ -354,7 +359,6 @@ impl<I: Io> Worker<I> {
     }
 
     fn report(&self, update: WorkerUpdate) {
-        // The receiver is closed only if the load has failed.
-        let _ = self.updates.send((self.index, update));
+        self.updates.update(self.index, update, &self.io);
     }
 }

@@ -123,9 +123,15 @@ impl ActiveConnections {
             if check.is_none() {
                 *check = message.expect.as_deref().map(ReplyCheck::new);
             }
+            let unix_time = || io.unix_time();
             let heads = match &mut connection.cookies {
                 None => Heads::Cached(&mut self.head_cache),
-                Some(jar) => Heads::WithCookies { jar, request: &message.bytes, now: io.now() },
+                Some(jar) => Heads::WithCookies {
+                    jar,
+                    request: &message.bytes,
+                    now: io.now(),
+                    unix_time: &unix_time,
+                },
             };
             let parsed = connection.reply.feed_next(
                 &mut bytes,
@@ -212,6 +218,10 @@ impl ActiveConnections {
         } else if due >= connection.expires_at {
             self.stats.counts.sessions.completed += 1;
             self.cursor.return_burst(burst);
+            if !keep {
+                connection.stage = Stage::Available;
+                return self.close_and_replace(io, token);
+            }
             connection.stage = Stage::Holding;
             io.set_deadline(token, Some(connection.expires_at));
         } else if keep {

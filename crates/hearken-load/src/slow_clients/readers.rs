@@ -92,7 +92,7 @@ impl SlowReaders {
         let time = self.exchanges.options.time_of(bytes);
         let reading = self.exchanges.progress(token);
         // A receive in progress may complete during a pause.
-        let until = reading.paused_until.unwrap_or_else(Time::now) + time;
+        let until = reading.paused_until.unwrap_or_else(|| io.clock()) + time;
         reading.paused_until = Some(until);
         io.stop(token);
         io.set_deadline(token, Some(until));

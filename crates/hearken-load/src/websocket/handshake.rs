@@ -1,7 +1,8 @@
 //! The opening handshake of a WebSocket connection (RFC 6455, section 4.1).
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hearken_http::{Method, ResponseParser};
-use tungstenite::handshake::client::generate_key;
 use tungstenite::handshake::derive_accept_key;
 
 use super::WebSocketOptions;
@@ -37,9 +38,9 @@ impl HandshakeRequest {
         Ok(HandshakeRequest(bytes))
     }
 
-    /// Begins a handshake. Returns its state and the bytes to send.
-    pub(super) fn begin(&self) -> (Handshake, Vec<u8>) {
-        let key = generate_key();
+    /// Begins a handshake with a random key. Returns its state and the bytes to send.
+    pub(super) fn begin(&self, random: &mut fastrand::Rng) -> (Handshake, Vec<u8>) {
+        let key = STANDARD.encode(random.u128(..).to_le_bytes());
         let mut bytes = self.0.clone();
         bytes.extend_from_slice(format!("Sec-WebSocket-Key: {key}\r\n\r\n").as_bytes());
         let accept = derive_accept_key(key.as_bytes());
@@ -108,7 +109,7 @@ mod tests {
             ..RequestTemplate::default()
         };
         let request = HandshakeRequest::new(&url, &template, &WebSocketOptions::idle(1)).unwrap();
-        let (handshake, bytes) = request.begin();
+        let (handshake, bytes) = request.begin(&mut fastrand::Rng::with_seed(1));
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.starts_with("GET /chat HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n"), "{text}");
         assert!(

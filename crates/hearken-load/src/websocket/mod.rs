@@ -16,6 +16,7 @@ use crate::shard::Shard;
 use crate::target::Target;
 
 mod handshake;
+mod mask;
 mod options;
 mod report;
 mod stamp;
@@ -160,7 +161,7 @@ impl WebSocketConnections {
         let mut received = std::mem::take(&mut self.received);
         let events = self.population.on_completion(io, completion, &mut received);
         if events.connected {
-            let (handshake, request) = self.plan.request.begin();
+            let (handshake, request) = self.plan.request.begin(&mut self.random);
             *self.population.state(token) = Stage::Handshake(Box::new(handshake));
             self.population.send(io, token, &request);
         }
@@ -233,7 +234,7 @@ impl WebSocketConnections {
                 Ok(Message::Ping(_)) => self.results.pings_received += 1,
                 Ok(Message::Pong(payload)) => {
                     self.results.pongs_received += 1;
-                    connection.on_answer(self.tag, &payload, &mut self.results);
+                    connection.on_answer(io, self.tag, &payload, &mut self.results);
                 }
                 Ok(Message::Close(_)) => closed = true,
                 Ok(message) => {
@@ -241,10 +242,10 @@ impl WebSocketConnections {
                     let payload = message.into_data();
                     match self.results.mode {
                         WebSocketMode::Echo => {
-                            connection.on_answer(self.tag, &payload, &mut self.results);
+                            connection.on_answer(io, self.tag, &payload, &mut self.results);
                         }
                         WebSocketMode::Broadcast if self.sender != Some(token) => {
-                            record(self.tag, &payload, &mut self.results);
+                            record(io, self.tag, &payload, &mut self.results);
                         }
                         WebSocketMode::Idle | WebSocketMode::Broadcast => {}
                     }
@@ -264,6 +265,7 @@ impl WebSocketConnections {
     /// Sends the bytes that the protocol has produced.
     fn flush(&mut self, io: &mut impl Io, token: Token) {
         if !self.outgoing.is_empty() {
+            mask::replace_masks(&mut self.outgoing, &mut self.random);
             self.population.send(io, token, &self.outgoing);
             self.outgoing.clear();
         }
@@ -276,7 +278,8 @@ impl WebSocketConnections {
         {
             // Its time includes the wait, because the server caused it.
             let scheduled = connection.next_message;
-            self.send_message(io, token, scheduled.unwrap_or_else(Time::now));
+            let stamped = scheduled.unwrap_or_else(|| io.clock());
+            self.send_message(io, token, stamped);
         }
     }
 
@@ -292,7 +295,7 @@ impl WebSocketConnections {
             if sending {
                 connection.blocked = true;
             } else {
-                self.send_message(io, token, Time::now());
+                self.send_message(io, token, io.clock());
                 return Ok(());
             }
         }
@@ -374,8 +377,8 @@ impl WebSocketConnections {
 
 impl OpenConnection {
     /// Records an answer to one of the messages.
-    fn on_answer(&mut self, tag: Tag, payload: &Bytes, results: &mut WebSockets) {
-        if let Some(now) = record(tag, payload, results) {
+    fn on_answer(&mut self, io: &impl Io, tag: Tag, payload: &Bytes, results: &mut WebSockets) {
+        if let Some(now) = record(io, tag, payload, results) {
             self.unanswered = self.unanswered.saturating_sub(1);
             self.waiting_since = now;
         }
@@ -384,9 +387,9 @@ impl OpenConnection {
 
 /// Records the time since a message was sent. Returns the current time, or `None` for a message of
 /// another origin.
-fn record(tag: Tag, payload: &Bytes, results: &mut WebSockets) -> Option<Time> {
+fn record(io: &impl Io, tag: Tag, payload: &Bytes, results: &mut WebSockets) -> Option<Time> {
     let sent = tag.time_in(payload)?;
-    let now = Time::now();
+    let now = io.clock();
     results.latency.record(now.duration_since(sent));
     Some(now)
 }

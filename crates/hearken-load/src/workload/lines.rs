@@ -58,21 +58,29 @@ impl Lines {
 
     /// Creates an error about the line that was read last.
     pub(super) fn error(&self, reason: impl Into<String>) -> LoadError {
-        let reason = reason.into();
+        let reason = printable(reason.into());
         LoadError::File { path: self.path.clone(), line: Some(self.number), reason }
     }
 }
 
 /// Creates an error about a file.
 pub(super) fn file_error(path: &Path, reason: String) -> LoadError {
-    LoadError::File { path: path.to_owned(), line: None, reason }
+    LoadError::File { path: path.to_owned(), line: None, reason: printable(reason) }
+}
+
+/// Replaces all control characters, because a reason may quote the file and a terminal would interpret them.
+fn printable(reason: String) -> String {
+    match reason.contains(char::is_control) {
+        true => reason.replace(char::is_control, "?"),
+        false => reason,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
 
-    use super::Lines;
+    use super::{Lines, file_error};
 
     fn read(text: &[u8], separator: u8) -> Result<Vec<Vec<u8>>, String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -105,5 +113,13 @@ mod tests {
         assert!(error.contains("/nonexistent/file"), "{error}");
         let mut lines = Lines::open("/".as_ref(), b'\n').unwrap();
         assert!(lines.next(&mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn errors_contain_no_control_characters() {
+        let lines = Lines::open("/dev/null".as_ref(), b'\n').unwrap();
+        for error in [lines.error("'\x1b[2J'"), file_error("/f".as_ref(), "'\x1b[2J'".to_owned())] {
+            assert!(error.to_string().ends_with("'?[2J'"), "{error:?}");
+        }
     }
 }

@@ -22,6 +22,7 @@ mod overload;
 mod progress;
 mod ranks;
 mod server;
+mod simulation;
 mod slow_clients;
 mod stall;
 mod timeouts;
