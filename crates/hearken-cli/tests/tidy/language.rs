@@ -95,7 +95,7 @@ fn texts() -> Vec<PathBuf> {
     while let Some(path) = pending.pop() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
-            if !["target", ".git", "results", "coverage"].contains(&&*name) {
+            if !["target", ".git", "results", "coverage", "__fuzz__"].contains(&&*name) {
                 pending.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
             }
             continue;

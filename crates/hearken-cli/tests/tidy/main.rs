@@ -38,6 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hearken-lab", &["hearken", "hearken-load"]),
     // For the lab's statistics and its description of the machine.
     ("hearken-bench", &["hearken", "hearken-lab"]),
+    ("hearken-sim", &["hearken", "hearken-http", "hearken-server", "hearken-load"]),
     ("hearken-cli", &["hearken", "hearken-http", "hearken-server", "hearken-load", "hearken-lab"]),
 ];
 

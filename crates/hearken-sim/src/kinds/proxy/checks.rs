@@ -1,0 +1,339 @@
+//! The invariants of a proxy, checked when all programs have ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hearken::timer::Time;
+use hearken_server::HalfClose;
+use hearken_server::simulation::SimulatedServer;
+
+use super::Limits;
+use super::requests::Requested;
+use crate::client::{ConnectionRecord, Ended, Exchange, RequestId};
+use crate::history::Simulation;
+use crate::log_line::LogLine;
+use crate::origin::Arrival;
+use crate::report::Report;
+use crate::response::Head;
+use crate::swarm::{FaultLevel, Swarm};
+
+/// Time by which a deadline may seem late: a tick of the wheel, and the turn of the worker.
+const TICK: Duration = Duration::from_millis(2);
+
+/// The facts that the checks compare.
+pub(super) struct Facts<'f> {
+    pub(super) swarm: &'f Swarm,
+    pub(super) limits: &'f Limits,
+    /// Whether the proxy's sockets are limited.
+    pub(super) has_few_sockets: bool,
+    /// Time at which the stop of the proxy was requested.
+    pub(super) requested: Option<Time>,
+    /// Time at which the last worker ended.
+    pub(super) ended: Option<Time>,
+    pub(super) evicted: u64,
+    /// The access log.
+    pub(super) log: &'f str,
+    pub(super) records: &'f [ConnectionRecord<Requested>],
+    pub(super) arrivals: &'f [Arrival],
+    pub(super) server: &'f SimulatedServer,
+}
+
+/// The reason for which a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reason {
+    Client,
+    NotConnected,
+    ServerAnnounced,
+    Fault,
+    Stop,
+    HalfClosed,
+    IdleTimeout,
+    HeaderTimeout,
+    SlowClient,
+    /// The log states why the response ended early.
+    Logged,
+    Evicted,
+}
+
+impl Facts<'_> {
+    /// Reports violations, and the states that were reached.
+    pub(super) fn check(&self, simulation: &Simulation) {
+        let report = &simulation.report;
+        let lines = self.check_log(report);
+        let mut evicted = 0;
+        for record in self.records {
+            let reason = self.reason(record, &lines);
+            match reason {
+                None => {
+                    let open = record.exchanges.get(record.answered);
+                    let line = open.and_then(|open| lines.get(&open.id));
+                    let detail = format!("{record:?}, logged {line:?}");
+                    report.fail("unexplained end of a connection", detail);
+                }
+                Some(Reason::Evicted) => evicted += 1,
+                Some(Reason::Stop) => self.check_graceful_stop(record, report),
+                Some(_) => {}
+            }
+            self.cover(record, reason, &lines, report);
+        }
+        if evicted > self.evicted && !self.has_few_sockets {
+            let detail = format!(
+                "{evicted} idle connections ended without a reason, {} were closed at the limit",
+                self.evicted
+            );
+            report.fail("unexplained end of an idle connection", detail);
+        }
+        self.check_arrivals(report);
+        self.check_upstreams(simulation);
+        self.check_ends(report);
+    }
+
+    fn check_log(&self, report: &Report) -> BTreeMap<RequestId, LogLine> {
+        let mut exchanges = BTreeMap::new();
+        for record in self.records {
+            exchanges.extend(record.exchanges.iter().map(|exchange| (exchange.id, exchange)));
+        }
+        let mut lines: BTreeMap<RequestId, LogLine> = BTreeMap::new();
+        let mut anonymous = 0;
+        for text in self.log.lines() {
+            let line = LogLine::parse(text);
+            let Some(id) = RequestId::find(text) else {
+                anonymous += 1;
+                continue;
+            };
+            if exchanges.get(&id).is_none_or(|exchange| exchange.started_at.is_none()) {
+                report.fail("log line without a request", text);
+            }
+            if line.attempts > self.limits.max_attempts {
+                report.fail("too many attempts", text);
+            }
+            if let Some(before) = lines.insert(id, line) {
+                report.fail("two log lines for a request", format!("{before:?}, then {text}"));
+            }
+        }
+        for (id, exchange) in exchanges {
+            let Some(head) = exchange.head.as_ref().filter(|_| exchange.answered_at.is_some())
+            else {
+                continue;
+            };
+            if exchange.planned.request.is_cut_by_stop {
+                continue;
+            }
+            match lines.get(&id) {
+                None if matches!(head.status, 400 | 408 | 431) && anonymous > 0 => anonymous -= 1,
+                None => report.fail("no log line for a response", format!("{exchange:?}")),
+                Some(line) if line.status != head.status => {
+                    let detail = format!("{line:?}, but the client has {exchange:?}");
+                    report.fail("log line with another status", detail);
+                }
+                Some(line) => self.check_outcome(line, exchange, report),
+            }
+        }
+        lines
+    }
+
+    /// Checks the logged outcome of a request whose response the client has completely.
+    fn check_outcome(&self, line: &LogLine, exchange: &Exchange<Requested>, report: &Report) {
+        let is_own = exchange.planned.request.identity.is_none();
+        let is_possible = match &*line.outcome {
+            "complete" => !is_own,
+            "client-disconnected" | "client-timeout" => true,
+            "bad-request" => matches!(line.status, 408 | 413),
+            "rejected" => matches!(line.status, 502..=504),
+            "upstream-timeout" | "request-timeout" => line.status == 504,
+            "bad-response" => line.status == 502,
+            _ => false,
+        };
+        if !is_possible {
+            report.fail("log line with another outcome", format!("{line:?}, {exchange:?}"));
+        }
+        // Without a length, the framing of the origin is counted, too.
+        let is_counted = match exchange.head.as_ref().and_then(Head::content_length) {
+            Some(_) => line.bytes_sent == exchange.received,
+            None => line.bytes_sent >= exchange.received,
+        };
+        if line.outcome == "complete" && !is_counted {
+            report.fail("log line with another length", format!("{line:?}, {exchange:?}"));
+        }
+    }
+
+    /// Returns whether nothing but the client can make a request fail.
+    fn is_benign(&self) -> bool {
+        self.swarm.level == FaultLevel::None && self.limits.has_good_origins
+    }
+
+    /// Returns the reason for the end of a connection, if there is a valid one.
+    fn reason(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        lines: &BTreeMap<RequestId, LogLine>,
+    ) -> Option<Reason> {
+        let is_faulty = self.swarm.level == FaultLevel::Any;
+        if record.ended == Ended::ByClient {
+            return Some(Reason::Client);
+        }
+        let is_stopped = self.requested.is_some_and(|at| record.ended_at >= at);
+        if record.ended == Ended::NotConnected {
+            let may_fail = self.swarm.level > FaultLevel::None
+                || self.swarm.network.max_backlog < 100
+                || is_stopped;
+            return may_fail.then_some(Reason::NotConnected);
+        }
+        if is_faulty && record.ended == Ended::Failed {
+            return Some(Reason::Fault);
+        }
+        let answered = &record.exchanges[..record.answered];
+        let last = answered.last();
+        if let Some(last) = last
+            && (!last.planned.keep_alive || last.head.as_ref().is_some_and(Head::closes))
+        {
+            return Some(Reason::ServerAnnounced);
+        }
+        let open = record.exchanges.get(record.answered).filter(|it| it.started_at.is_some());
+        if let Some(line) = open.and_then(|open| lines.get(&open.id)) {
+            let is_stated = matches!(
+                &*line.outcome,
+                "upstream-timeout" | "upstream-closed" | "bad-response" | "request-timeout"
+            );
+            // A body that turns out to be too long ends a response that has begun.
+            let is_too_long = line.outcome == "bad-request"
+                && open.is_some_and(|open| {
+                    open.planned.request.body.is_some_and(|body| body > self.limits.max_body)
+                });
+            if (is_stated || is_too_long) && (record.is_cut || record.ended == Ended::Failed) {
+                return Some(Reason::Logged);
+            }
+        }
+        let is_incomplete = open.is_none_or(|open| open.sent_at.is_none());
+        let cancels = self.limits.half_close == HalfClose::Cancel;
+        if record.own.has_half_closed && (is_incomplete || cancels) {
+            return Some(Reason::HalfClosed);
+        }
+        let since = |time: Option<Time>| record.ended_at.duration_since(time.unwrap_or_default());
+        let timeouts = &self.limits.client;
+        if !record.is_cut {
+            match last {
+                Some(last) if since(last.sent_at) >= timeouts.keepalive => {
+                    return Some(Reason::IdleTimeout);
+                }
+                None if since(Some(record.opened_at)) >= timeouts.header => {
+                    return Some(Reason::HeaderTimeout);
+                }
+                _ => {}
+            }
+        }
+        if is_stopped {
+            return Some(Reason::Stop);
+        }
+        let minimum = timeouts.header.min(timeouts.body).min(timeouts.upload).min(timeouts.send);
+        if open.is_some_and(|open| since(open.started_at) >= minimum) {
+            return Some(Reason::SlowClient);
+        }
+        if is_faulty && record.ended == Ended::ByServer {
+            // The proxy's side failed first.
+            return Some(Reason::Fault);
+        }
+        let may_evict = self.limits.is_limited || self.has_few_sockets;
+        (may_evict && !record.is_cut).then_some(Reason::Evicted)
+    }
+
+    /// Checks that requests that had arrived before a stop were answered.
+    fn check_graceful_stop(&self, record: &ConnectionRecord<Requested>, report: &Report) {
+        let (Some(stop), Some(ended)) = (self.requested, self.ended) else { return };
+        let own = record.own;
+        if !self.is_benign()
+            || ended.duration_since(stop) >= self.limits.grace
+            || self.limits.is_limited
+            || own.has_quit
+            || own.has_paused
+            || own.has_half_closed
+        {
+            return;
+        }
+        let Some(open) = record.exchanges.get(record.answered) else { return };
+        let network = &self.swarm.network;
+        let delay = (network.max_delay + network.jitter) * 2 + TICK;
+        let has_arrived = open.taken_at.is_some_and(|at| at + delay < stop);
+        let last = record.answered.checked_sub(1).and_then(|last| record.exchanges.get(last));
+        let follows_close = last.is_some_and(|of| of.head.as_ref().is_some_and(Head::closes));
+        let waited = stop.duration_since(open.started_at.unwrap_or(stop));
+        if has_arrived && !follows_close && waited < self.limits.client.send {
+            report.fail("request lost by a graceful stop", format!("{record:?}"));
+        }
+    }
+
+    /// Checks how often requests reached origins.
+    fn check_arrivals(&self, report: &Report) {
+        let mut arrivals: BTreeMap<RequestId, Vec<&Arrival>> = BTreeMap::new();
+        for arrival in self.arrivals {
+            arrivals.entry(arrival.id).or_default().push(arrival);
+        }
+        let exchanges = self.records.iter().flat_map(|record| &record.exchanges);
+        for exchange in exchanges {
+            let Some(of) = arrivals.remove(&exchange.id) else { continue };
+            let requested = &exchange.planned.request;
+            let max = if requested.is_safe { 2 } else { 1 };
+            if of.len() > max {
+                report.fail("request repeated", format!("{of:?}, {exchange:?}"));
+            }
+            let length = requested.body.unwrap_or(0);
+            let is_wrong =
+                |of: &&Arrival| of.received > length || (of.is_complete && of.received != length);
+            if of.iter().any(is_wrong) {
+                report.fail("request body of another length", format!("{of:?}, {exchange:?}"));
+            }
+        }
+        if let Some((id, of)) = arrivals.first_key_value() {
+            report.fail("request that no client sent", format!("{id}: {of:?}"));
+        }
+    }
+
+    /// Checks that servers and workers have nothing in progress.
+    fn check_upstreams(&self, simulation: &Simulation) {
+        let report = &simulation.report;
+        for proxy in self.server.proxies() {
+            for stats in proxy.upstreams(simulation.world.now()) {
+                if stats.in_flight != 0 {
+                    report.fail("requests in flight at the end", format!("{stats:?}"));
+                }
+                let state = stats.state.as_bytes();
+                report.cover([4, state[0], state[1], u8::from(stats.retries > 0)]);
+            }
+        }
+    }
+
+    /// Checks that programs released everything, unless the shutdown timeout ended a worker.
+    fn check_ends(&self, report: &Report) {
+        for end in report.ends() {
+            let since = self.requested.map(|requested| end.at.duration_since(requested));
+            if since.is_none_or(|since| since >= self.limits.grace) {
+                continue;
+            }
+            if end.buffers > 0 {
+                report.fail("resources at the end of a program", format!("{end:?}"));
+            }
+        }
+    }
+
+    fn cover(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        reason: Option<Reason>,
+        lines: &BTreeMap<RequestId, LogLine>,
+        report: &Report,
+    ) {
+        let reason = reason.map_or(255, |reason| reason as u8);
+        report.cover([1, record.ended as u8, reason, self.swarm.level as u8]);
+        for exchange in &record.exchanges {
+            let requested = &exchange.planned.request;
+            let status = exchange.head.as_ref().map_or(0, |head| head.status);
+            let outcome = lines.get(&exchange.id).map_or(254, LogLine::outcome_number);
+            let attempts = lines.get(&exchange.id).map_or(0, |line| line.attempts as u8);
+            let form = u8::from(requested.is_safe) * 4
+                + u8::from(requested.body.is_some()) * 2
+                + u8::from(exchange.answered_at.is_some());
+            report.cover([2, form, (status % 251) as u8, outcome]);
+            report.cover([3, attempts * 16 + form, reason, record.ended as u8]);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The invariants of a server, checked when all programs have ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hearken::timer::Time;
+use hearken_server::HalfClose;
+
+use super::requests::Requested;
+use super::timing::{StopTimes, TICK, Timing};
+use crate::client::{ConnectionRecord, Ended, Exchange, RequestId};
+use crate::log_line::LogLine;
+use crate::report::Report;
+use crate::swarm::{FaultLevel, Swarm};
+
+/// The observations that the checks compare.
+pub(super) struct Facts<'f> {
+    pub(super) swarm: &'f Swarm,
+    pub(super) timing: Timing,
+    pub(super) half_close: HalfClose,
+    pub(super) stop: StopTimes,
+    /// Whether the number of connections is limited.
+    pub(super) is_limited: bool,
+    /// Whether file reads may have failed or ended early.
+    pub(super) had_file_faults: bool,
+    /// Number of idle connections that the server closed at its connection limit.
+    pub(super) evicted: u64,
+    /// The access log.
+    pub(super) log: &'f str,
+    pub(super) records: &'f [ConnectionRecord<Requested>],
+}
+
+/// The reason for which a connection ended before all requests were answered, or while idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reason {
+    Client,
+    NotConnected,
+    ServerAnnounced,
+    Fault,
+    Stop,
+    HalfClosed,
+    IdleTimeout,
+    HeaderTimeout,
+    SlowClient,
+    FileEnded,
+    Evicted,
+    /// The client never sent the rest of the request.
+    Incomplete,
+}
+
+impl Facts<'_> {
+    /// Reports violations to `report`, and the states that were reached.
+    pub(super) fn check(&self, report: &Report) {
+        let lines = self.check_log(report);
+        let mut evicted = 0;
+        for record in self.records {
+            let reason = self.reason(record, &lines);
+            if reason == Some(Reason::Evicted) {
+                evicted += 1;
+            }
+            if reason.is_none() {
+                let detail = format!("{record:?}");
+                report.fail("unexplained end of a connection", detail);
+            }
+            self.check_late(record, report);
+            if reason == Some(Reason::Stop) {
+                self.check_graceful_stop(record, report);
+            }
+            self.cover(record, reason, &lines, report);
+        }
+        if evicted > self.evicted {
+            let detail = format!(
+                "{evicted} idle connections ended without a reason, {} were closed at the limit",
+                self.evicted
+            );
+            report.fail("unexplained end of an idle connection", detail);
+        }
+    }
+
+    fn check_log(&self, report: &Report) -> BTreeMap<RequestId, LogLine> {
+        let mut exchanges = BTreeMap::new();
+        for record in self.records {
+            exchanges.extend(record.exchanges.iter().map(|exchange| (exchange.id, exchange)));
+        }
+        let mut lines: BTreeMap<RequestId, LogLine> = BTreeMap::new();
+        // Rejections of heads that were cut before the identity, or invalid before it.
+        let mut anonymous = 0;
+        for text in self.log.lines() {
+            let line = LogLine::parse(text);
+            let Some(id) = RequestId::find(text) else {
+                anonymous += 1;
+                if line.outcome == "complete" {
+                    report.fail("log line without a request", text);
+                }
+                continue;
+            };
+            if exchanges.get(&id).is_none_or(|exchange| exchange.started_at.is_none()) {
+                report.fail("log line without a request", text);
+            }
+            if let Some(before) = lines.insert(id, line) {
+                report.fail("two log lines for a request", format!("{before:?}, then {text}"));
+            }
+        }
+        for (id, exchange) in exchanges {
+            let Some(head) = exchange.head.as_ref().filter(|_| exchange.answered_at.is_some())
+            else {
+                continue;
+            };
+            let is_rejected = matches!(head.status, 400 | 408 | 431 | 501 | 505);
+            match lines.get(&id) {
+                None if is_rejected && anonymous > 0 => anonymous -= 1,
+                None => report.fail("no log line for a response", format!("{exchange:?}")),
+                Some(line) if line.status != head.status => {
+                    let detail = format!("{line:?}, but the client has {exchange:?}");
+                    report.fail("log line with another status", detail);
+                }
+                Some(line) if line.bytes_sent != exchange.received => {
+                    let detail = format!("{line:?}, but the client has {exchange:?}");
+                    report.fail("log line with another length", detail);
+                }
+                Some(line) => self.check_outcome(line, exchange, report),
+            }
+        }
+        lines
+    }
+
+    /// Checks the logged outcome of a request whose response the client has completely.
+    fn check_outcome(&self, line: &LogLine, exchange: &Exchange<Requested>, report: &Report) {
+        let is_possible = match &*line.outcome {
+            "complete" => !matches!(line.status, 408 | 413 | 431),
+            "bad-request" => matches!(line.status, 400 | 408 | 413 | 417 | 431 | 501 | 505),
+            "client-timeout" => line.request_time + TICK >= self.timing.min_timeout(),
+            // The client may have left after the response, or the acknowledgement was late.
+            "client-disconnected" => true,
+            _ => false,
+        };
+        if !is_possible {
+            report.fail("log line with another outcome", format!("{line:?}, {exchange:?}"));
+        }
+    }
+
+    /// Returns the reason for the end of a connection, if there is a valid one.
+    fn reason(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        lines: &BTreeMap<RequestId, LogLine>,
+    ) -> Option<Reason> {
+        let is_faulty = self.swarm.level == FaultLevel::Any;
+        if record.ended == Ended::ByClient {
+            return Some(Reason::Client);
+        }
+        let is_stopped = self.stop.requested.is_some_and(|at| record.ended_at >= at);
+        if record.ended == Ended::NotConnected {
+            let may_fail = self.swarm.level > FaultLevel::None
+                || self.swarm.network.max_backlog < 100
+                || is_stopped;
+            return may_fail.then_some(Reason::NotConnected);
+        }
+        if is_faulty && record.ended == Ended::Failed {
+            return Some(Reason::Fault);
+        }
+        let answered = &record.exchanges[..record.answered];
+        let last = answered.last();
+        if let Some(last) = last
+            && (!last.planned.keep_alive
+                || last.head.as_ref().is_some_and(crate::response::Head::closes))
+        {
+            return Some(Reason::ServerAnnounced);
+        }
+        let open = record.exchanges.get(record.answered).filter(|it| it.started_at.is_some());
+        let is_incomplete = open.is_none_or(|open| open.sent_at.is_none());
+        if record.own.has_half_closed && (is_incomplete || self.half_close == HalfClose::Cancel) {
+            return Some(Reason::HalfClosed);
+        }
+        let since = |time: Option<Time>| record.ended_at.duration_since(time.unwrap_or_default());
+        if !record.is_cut {
+            match last {
+                Some(last) if since(last.sent_at) >= self.timing.timeouts.keepalive => {
+                    return Some(Reason::IdleTimeout);
+                }
+                None if since(Some(record.opened_at)) >= self.timing.timeouts.header => {
+                    return Some(Reason::HeaderTimeout);
+                }
+                _ => {}
+            }
+        }
+        if is_stopped {
+            return Some(Reason::Stop);
+        }
+        if let Some(open) = open {
+            if since(open.started_at) >= self.timing.min_timeout() {
+                return Some(Reason::SlowClient);
+            }
+            if record.is_cut && self.had_file_faults {
+                let line = lines.get(&open.id);
+                return line
+                    .is_none_or(|line| line.outcome == "client-disconnected")
+                    .then_some(Reason::FileEnded);
+            }
+        }
+        if is_faulty && record.ended == Ended::ByServer {
+            // The server's side failed first.
+            return Some(Reason::Fault);
+        }
+        if record.own.has_stalled && is_incomplete && is_faulty {
+            return Some(Reason::Incomplete);
+        }
+        (self.is_limited && !record.is_cut).then_some(Reason::Evicted)
+    }
+
+    /// Returns a time that covers the delays of the network and of the worker's `Io`.
+    fn delay(&self) -> Duration {
+        let network = &self.swarm.network;
+        network.max_delay + network.jitter + self.swarm.io.latency()
+    }
+
+    /// Checks that idle connections are closed in time.
+    fn check_late(&self, record: &ConnectionRecord<Requested>, report: &Report) {
+        let is_idle = record.answered == record.exchanges.len();
+        if self.swarm.level > FaultLevel::None
+            || self.is_limited
+            || record.own != Default::default()
+            || record.ended != Ended::ByServer
+            || !is_idle
+        {
+            return;
+        }
+        let (from, timeout) = match (record.exchanges.last(), record.connected_at) {
+            (Some(last), _) if !last.planned.keep_alive => return,
+            (Some(last), _) => (last.answered_at, self.timing.timeouts.keepalive),
+            (None, connected_at) => (connected_at, self.timing.timeouts.header + self.timing.defer),
+        };
+        let waited = record.ended_at.duration_since(from.unwrap_or(record.ended_at));
+        if waited > timeout + self.delay() * 2 + TICK {
+            let detail = format!("closed {waited:?} after its last use, timeout {timeout:?}");
+            report.fail("late timeout", format!("{detail}: {record:?}"));
+        }
+    }
+
+    /// Checks that requests that had arrived before a stop were answered.
+    fn check_graceful_stop(&self, record: &ConnectionRecord<Requested>, report: &Report) {
+        let (Some(stop), Some(ended)) = (self.stop.requested, self.stop.ended) else { return };
+        let is_in_time = ended.duration_since(stop) < self.timing.grace;
+        if self.swarm.level > FaultLevel::None
+            || self.is_limited
+            || self.had_file_faults
+            || !is_in_time
+            || record.own.has_quit
+            || record.own.has_paused
+            || record.own.has_half_closed
+            || record.ended == Ended::ByClient
+        {
+            return;
+        }
+        let Some(open) = record.exchanges.get(record.answered) else { return };
+        let arrived = open.taken_at.map(|at| at + self.delay() * 2 + TICK);
+        // Later requests of the connection follow a response that may have announced the end.
+        let follows_close = record.answered > 0
+            && record.exchanges[record.answered - 1]
+                .head
+                .as_ref()
+                .is_some_and(crate::response::Head::closes);
+        if arrived.is_some_and(|at| at < stop) && !follows_close {
+            let timeouts = &self.timing.timeouts;
+            let is_slow = stop.duration_since(open.started_at.unwrap_or(stop)) >= timeouts.send;
+            if !is_slow {
+                report.fail("request lost by a graceful stop", format!("{record:?}"));
+            }
+        }
+    }
+
+    fn cover(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        reason: Option<Reason>,
+        lines: &BTreeMap<RequestId, LogLine>,
+        report: &Report,
+    ) {
+        let ended = record.ended as u8;
+        report.cover([1, ended, reason.map_or(255, |reason| reason as u8), self.swarm.level as u8]);
+        for exchange in &record.exchanges {
+            let Requested { form, has_body, .. } = &exchange.planned.request;
+            let status = exchange.head.as_ref().map_or(0, |head| head.status);
+            let line = lines.get(&exchange.id);
+            let outcome = line.map_or(254, LogLine::outcome_number);
+            let is_complete = exchange.answered_at.is_some();
+            let form = *form as u8 * 4 + u8::from(*has_body) * 2 + u8::from(is_complete);
+            report.cover([2, form, (status % 251) as u8, outcome]);
+            report.cover([3, form, reason.map_or(255, |reason| reason as u8), ended]);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! A worker of a simulated server or proxy.
+
+use std::io;
+
+use hearken::io::Relay;
+use hearken_server::simulation::SimulatedServer;
+
+use crate::io_level::{IoLevel, OverIo};
+use crate::scheduler::Program;
+
+struct Worker<'s> {
+    server: &'s SimulatedServer,
+    index: usize,
+}
+
+impl OverIo for Worker<'_> {
+    type Output = io::Result<()>;
+
+    fn run<I: Relay>(self, io: I) -> io::Result<()> {
+        self.server.run_worker(self.index, io)
+    }
+}
+
+/// Runs the worker at `index` until its server has stopped.
+///
+/// # Errors
+/// As [`SimulatedServer::run_worker`].
+pub(super) fn run(
+    server: &SimulatedServer,
+    index: usize,
+    program: Program<'_>,
+    io: &IoLevel,
+) -> io::Result<()> {
+    io.run(program, Worker { server, index })
+}

@@ -1,0 +1,38 @@
+//! Deterministic simulation of Hearken's programs.
+//!
+//! A history runs real programs over the simulated network of [`hearken::io::sim`], in one thread and
+//! in virtual time. A seed determines everything that happens. Checks compare what each side observed.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`history`] | runs one history |
+//! | [`kinds`] | the kinds of histories: their programs and invariants |
+//! | [`swarm`] | the configuration that a history draws for itself |
+//! | [`io_level`] | the implementation of `Io` under the programs |
+//! | [`scheduler`] | runs programs as coroutines |
+//! | [`campaign`] | runs many histories |
+//! | [`shrink`] | finds a shorter history with the same finding |
+//! | [`bugs`] | searches for planted bugs |
+//! | [`history_file`] | files with one history |
+
+pub mod bugs;
+pub mod campaign;
+pub mod client;
+pub mod content;
+pub mod finding;
+pub mod history;
+pub mod history_file;
+pub mod io_level;
+pub mod kinds;
+pub mod log_line;
+pub mod origin;
+mod panics;
+mod program_io;
+pub mod report;
+pub mod response;
+pub mod scheduler;
+pub mod shrink;
+pub mod swarm;
+mod waiter;
+
+pub use program_io::ProgramIo;

@@ -1,0 +1,169 @@
+//! The `Io` of a program that a scheduler runs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use hearken::Token;
+use hearken::io::{Address, CloseMode, Completion, ConnectOptions, Io, ListenOptions};
+use hearken::io::{Outgoing, PeekResult, Pool, Relay, SendOutcome};
+use hearken::mechanism::Counters;
+use hearken::timer::Time;
+use hearken::waker::Waker;
+
+use crate::report::ProgramEnd;
+use crate::scheduler::Program;
+
+/// An `Io` whose completions and end are reported.
+#[derive(Debug)]
+pub struct ProgramIo<'y, I: Io> {
+    program: Program<'y>,
+    io: I,
+    /// Whether requests of closed connections may still use buffers.
+    lends_buffers: bool,
+}
+
+impl<'y, I: Io> ProgramIo<'y, I> {
+    pub(crate) fn new(program: Program<'y>, io: I, lends_buffers: bool) -> ProgramIo<'y, I> {
+        ProgramIo { program, io, lends_buffers }
+    }
+}
+
+impl<I: Io> Drop for ProgramIo<'_, I> {
+    fn drop(&mut self) {
+        let host = self.program.host();
+        self.program.report().add_end(ProgramEnd {
+            host: host.index(),
+            at: host.world().now(),
+            open: self.io.open_count(),
+            buffers: if self.lends_buffers { 0 } else { self.io.pool().in_use() },
+        });
+    }
+}
+
+impl<I: Io> Io for ProgramIo<'_, I> {
+    fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
+        self.io.wait(until)
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        let completion = self.io.next()?;
+        self.program.report().count_event();
+        Some(completion)
+    }
+
+    fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
+        self.io.listen(address, options)
+    }
+
+    fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
+        self.io.connect_with(address, options)
+    }
+
+    fn start(&mut self, token: Token) {
+        self.io.start(token);
+    }
+
+    fn stop(&mut self, token: Token) {
+        self.io.stop(token);
+    }
+
+    fn send(&mut self, token: Token, outgoing: Outgoing) {
+        self.io.send(token, outgoing);
+    }
+
+    fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
+        self.io.send_now(token, bytes)
+    }
+
+    fn send_last(&mut self, token: Token, bytes: &[u8], mode: CloseMode) -> SendOutcome {
+        self.io.send_last(token, bytes, mode)
+    }
+
+    fn shutdown(&mut self, token: Token) {
+        self.io.shutdown(token);
+    }
+
+    fn close(&mut self, token: Token) {
+        self.io.close(token);
+    }
+
+    fn abort(&mut self, token: Token) {
+        self.io.abort(token);
+    }
+
+    fn set_deadline(&mut self, token: Token, deadline: Option<Time>) {
+        self.io.set_deadline(token, deadline);
+    }
+
+    fn delivered(&self, token: Token) -> u64 {
+        self.io.delivered(token)
+    }
+
+    fn undelivered(&self, token: Token) -> u64 {
+        self.io.undelivered(token)
+    }
+
+    fn socket(&self, token: Token) -> Option<BorrowedFd<'_>> {
+        self.io.socket(token)
+    }
+
+    fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.io.local_addr(token)
+    }
+
+    fn peer_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        self.io.peer_addr(token)
+    }
+
+    fn peek(&self, token: Token) -> PeekResult {
+        self.io.peek(token)
+    }
+
+    fn reserve(&mut self, connections: usize) {
+        self.io.reserve(connections);
+    }
+
+    fn now(&self) -> Time {
+        self.io.now()
+    }
+
+    fn clock(&self) -> Time {
+        self.io.clock()
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.io.unix_time()
+    }
+
+    fn pool(&self) -> &Pool {
+        self.io.pool()
+    }
+
+    fn waker(&self) -> Waker {
+        self.io.waker()
+    }
+
+    fn counters(&self) -> Counters {
+        self.io.counters()
+    }
+
+    fn open_count(&self) -> usize {
+        self.io.open_count()
+    }
+}
+
+impl<I: Relay> Relay for ProgramIo<'_, I> {
+    fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
+        self.io.relay(from, to, max)
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.io.relayed(from)
+    }
+
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.io.relay_is_blocked(to)
+    }
+}
