@@ -16,7 +16,7 @@ use crate::args::load::LoadArgs;
 use crate::args::{self, Cli, error_message as one_line};
 use crate::load::command::LoadCommand;
 
-mod read;
+pub(crate) mod read;
 mod write;
 
 pub(crate) use write::{check, print, with_files};
@@ -155,7 +155,7 @@ fn planned(args: &[OsString]) -> Result<Option<(Vec<OsString>, String)>, Failure
 }
 
 /// Returns clap's definition of `hearken load`.
-fn load_command() -> Command {
+pub(crate) fn load_command() -> Command {
     let mut cli = Cli::command();
     cli.build();
     cli.find_subcommand("load").cloned().unwrap_or(cli)

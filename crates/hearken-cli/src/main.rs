@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 
 mod args;
+#[cfg(test)]
+mod fuzz;
 mod lab;
 mod live;
 mod load;

@@ -26,9 +26,9 @@ const MAX_SIZE: u64 = 16 << 20;
 pub(super) const FILES: &str = "files";
 
 /// An option of a plan and the equivalent arguments.
-pub(super) struct Planned<'a> {
-    pub(super) arg: &'a Arg,
-    pub(super) arguments: Vec<OsString>,
+pub(crate) struct Planned<'a> {
+    pub(crate) arg: &'a Arg,
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// Reads the text of a plan from a file, or from standard input (`-`).
@@ -51,7 +51,7 @@ pub(super) fn text(path: &Path) -> Result<String, Failure> {
 }
 
 /// Parses a plan. File names in it are relative to `dir`.
-pub(super) fn plan<'a>(
+pub(crate) fn plan<'a>(
     text: &str,
     file: &str,
     dir: &Path,

@@ -40,6 +40,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hearken-bench", &["hearken", "hearken-lab"]),
     ("hearken-sim", &["hearken", "hearken-http", "hearken-server", "hearken-load"]),
     ("hearken-cli", &["hearken", "hearken-http", "hearken-server", "hearken-load", "hearken-lab"]),
+    // All are dependencies of its tests only.
+    ("hearken-fuzz", &[]),
 ];
 
 #[test]
