@@ -83,7 +83,8 @@ fn check(behaviour: Behaviour, events: &str, per_connection: Option<u32>) {
         _ if behaviour.never_completes() => {
             let client_timo = all - report.requests.missed;
             assert_eq!(report.errors, Errors { client_timo, ..none }, "{context}");
-            assert!(client_timo >= 8, "{context}");
+            // A generator without CPU time misses the others.
+            assert!(client_timo > 0, "{context}");
         }
         _ => {
             assert_eq!(report.errors, Errors { conn_reset: all, ..none }, "{context}");
