@@ -205,11 +205,9 @@ impl Scheduler {
         let end = self.world.now() + limits.time;
         while !self.tasks.is_empty() {
             let now = self.world.now();
-            self.ready.clear();
-            let ready = self.tasks.iter().enumerate().filter(|(_, task)| task.is_ready(now));
-            self.ready.extend(ready.map(|(index, _)| index));
+            let next = self.find_ready(now);
             if self.ready.is_empty() {
-                self.advance(end)?;
+                self.advance(next, end)?;
                 continue;
             }
             self.steps += 1;
@@ -232,6 +230,22 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    /// Collects the programs that can continue. Returns the end of the first wait.
+    fn find_ready(&mut self, now: Time) -> Option<Time> {
+        self.ready.clear();
+        let mut next = None;
+        for (index, task) in self.tasks.iter().enumerate() {
+            if task.is_ready(now) {
+                self.ready.push(index);
+            } else if let Some(until) = task.until
+                && next.is_none_or(|next| until < next)
+            {
+                next = Some(until);
+            }
+        }
+        next
     }
 
     /// Lets the program at `index` continue until it waits or ends.
@@ -259,10 +273,9 @@ impl Scheduler {
         }
     }
 
-    /// Advances the clock to the next event or to the end of a wait.
-    fn advance(&mut self, end: Time) -> Result<(), Finding> {
-        let waits = self.tasks.iter().filter_map(|task| task.until);
-        let Some(next) = waits.chain(self.world.next_event()).min() else {
+    /// Advances the clock to the next event or to the end of the first wait.
+    fn advance(&mut self, wait: Option<Time>, end: Time) -> Result<(), Finding> {
+        let Some(next) = wait.into_iter().chain(self.world.next_event()).min() else {
             let names: Vec<_> = self.tasks.iter().map(|task| &*task.name).collect();
             let detail = format!("nothing can end the waits of {names:?}");
             return Err(Finding::new("deadlock", detail));

@@ -41,15 +41,16 @@ mod network;
 mod ring;
 mod sim_io;
 mod socket;
+mod world;
 
 pub use checked::Checked;
 pub use decisions::Decisions;
 pub use host::{Host, SocketId};
 pub use kernel::{KernelFaults, SimKernel};
 pub use mechanism::{MechanismSettings, SimMechanism};
-pub use network::{NetworkSettings, TraceEntry, World};
 pub use ring::{RingFaults, SimRing, uring};
 pub use sim_io::{Faults, SimIo, SimIoSettings};
+pub use world::{NetworkSettings, TraceEntry, World};
 
 use std::io;
 

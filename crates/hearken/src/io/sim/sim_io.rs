@@ -94,6 +94,8 @@ pub struct SimIo {
     waiting_for_buffer: VecDeque<Token>,
     turn_ended: bool,
     changes: Vec<SocketId>,
+    /// Bytes of a file that is being sent.
+    file_buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -139,6 +141,8 @@ struct RelayState {
     is_blocked: bool,
 }
 
+/// Maximum number of bytes that are read from a file at a time.
+const FILE_BUFFER: usize = 64 * 1024;
 /// Maximum number of bytes that a relay holds.
 const RELAY_BUFFER: usize = 64 * 1024;
 
@@ -199,6 +203,7 @@ impl SimIo {
             waiting_for_buffer: VecDeque::new(),
             turn_ended: true,
             changes: Vec::new(),
+            file_buffer: Vec::new(),
         }
     }
 
@@ -371,13 +376,15 @@ impl SimIo {
                     Body::Bytes(bytes) => self.host.send(id, bytes),
                     Body::File(part) if part.length == 0 => return Progress::Complete,
                     Body::File(part) => {
-                        let space = self.host.send_space(id).min(RELAY_BUFFER) as u64;
-                        let mut bytes = vec![0; space.min(part.length).max(1) as usize];
-                        match rustix::io::pread(&*part.file, &mut bytes, part.offset) {
+                        let space = self.host.send_space(id).min(FILE_BUFFER) as u64;
+                        let most = space.min(part.length).max(1) as usize;
+                        self.file_buffer.resize(self.file_buffer.len().max(most), 0);
+                        let buffer = &mut self.file_buffer[..most];
+                        match rustix::io::pread(&*part.file, &mut *buffer, part.offset) {
                             Ok(0) => {
                                 return Progress::Failed(io::ErrorKind::UnexpectedEof.into());
                             }
-                            Ok(count) => self.host.send(id, &bytes[..count]),
+                            Ok(count) => self.host.send(id, &buffer[..count]),
                             Err(errno) => Err(errno),
                         }
                     }
