@@ -137,17 +137,6 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
         }
     }
 
-    /// Handles received requests that follow answered ones. Returns whether there were any.
-    #[inline(always)]
-    fn serve_ready(&mut self) -> bool {
-        let mut any = false;
-        while let Some(client) = self.front.next_ready() {
-            any = true;
-            self.front.next_request(&mut self.io, &mut self.handler, client);
-        }
-        any
-    }
-
     #[inline(always)]
     fn update_accepting(&mut self) {
         let EventLoop { io, front, acceptor, .. } = self;
@@ -209,18 +198,21 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         }
         self.front.begin_turn(now, self.io.unix_time().as_secs());
         self.handler.begin_turn(now);
-        let mut any = false;
         if now >= self.tick_at {
             self.tick();
-            // The tick may have answered requests that others follow on their connections.
-            any = self.serve_ready();
         }
-        self.update_accepting();
-        while let Some(completion) = self.io.next() {
+        let mut any = false;
+        loop {
+            // A completion or the tick may have answered requests that others follow on their
+            // connections.
+            while let Some(client) = self.front.next_ready() {
+                any = true;
+                self.front.next_request(&mut self.io, &mut self.handler, client);
+            }
+            self.update_accepting();
+            let Some(completion) = self.io.next() else { break };
             any = true;
             self.on_completion(completion);
-            self.serve_ready();
-            self.update_accepting();
         }
         self.needs_tick |= any;
         self.front.end_turn();
