@@ -83,10 +83,11 @@ impl Histogram {
 
     /// Returns the summary statistics.
     pub fn quantiles(&self) -> Quantiles {
+        let (mean, stddev) = self.mean_and_deviation();
         Quantiles {
             count: self.0.len(),
-            mean: self.0.mean(),
-            stddev: self.0.stdev(),
+            mean,
+            stddev,
             min: self.0.min(),
             p50: self.value_at_quantile(0.5),
             p90: self.value_at_quantile(0.9),
@@ -95,6 +96,20 @@ impl Histogram {
             p999: self.value_at_quantile(0.999),
             max: self.0.max(),
         }
+    }
+
+    /// Returns the mean and the standard deviation, in one pass over the counters.
+    fn mean_and_deviation(&self) -> (f64, f64) {
+        let recorded = self.0.iter_recorded().map(|value| {
+            let time = self.0.median_equivalent(value.value_iterated_to());
+            (time as f64, value.count_at_value() as f64)
+        });
+        let recorded: Vec<_> = recorded.collect();
+        let count = self.0.len().max(1) as f64;
+        let mean = recorded.iter().fold(0.0, |sum, (time, times)| sum + time * times / count);
+        let square = |(time, times): &(f64, f64)| (time - mean).powi(2) * times;
+        let squares = recorded.iter().map(square).fold(0.0, |sum, square| sum + square);
+        (mean, (squares / count).sqrt())
     }
 
     /// Returns the underlying histogram.
