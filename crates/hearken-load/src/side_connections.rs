@@ -123,9 +123,9 @@ impl SideConnections {
         self.statuses().all(|of| of.counts.established >= of.counts.requested)
     }
 
-    /// Returns the number of connections established so far.
+    /// Returns the number of connections established so far, without the replacements of lost ones.
     pub(crate) fn established(&self) -> u64 {
-        self.statuses().map(|of| of.counts.established).sum()
+        self.statuses().map(|of| of.counts.established.min(of.counts.requested)).sum()
     }
 
     /// Returns the time of the next connection attempt.

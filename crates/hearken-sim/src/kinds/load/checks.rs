@@ -149,6 +149,8 @@ impl Facts<'_> {
             cut_from: start.unwrap_or(self.began) + runs + config.timeout,
             slack: self.slack(),
             ended_at: self.ended_at(),
+            opens_ahead: config.model != Some(Model::Requests)
+                || config.requests_per_connection.is_none(),
         };
         let mut expected = Expected::new();
         for observed in &self.observations.connections {

@@ -20,6 +20,9 @@ pub(super) struct Limits {
     pub(super) slack: Duration,
     /// Time at which the load ended.
     pub(super) ended_at: Time,
+    /// Whether connections are opened ahead of a request, or for the rest of a session. The timeout
+    /// starts when the request is sent then.
+    pub(super) opens_ahead: bool,
 }
 
 /// The counts.
@@ -58,6 +61,8 @@ struct InFlight {
     sent_at: Time,
     /// Start of its timeout: when it was sent, or when its connection was opened.
     issued_at: Time,
+    /// Latest start of its timeout: its connection may have been opened ahead of it.
+    issued_by: Time,
     /// Position of the action that served the arrival.
     order: u64,
 }
@@ -182,12 +187,18 @@ impl Evaluation<'_> {
                     true => (self.observed.opened_at, self.observed.order),
                     false => (now, order),
                 };
+                let issued_by = if self.limits.opens_ahead { now } else { issued_at };
                 self.requests += u64::from(requests);
                 self.bytes += bytes;
                 self.expected.last_issued = self.expected.last_issued.max(Some(issued_at));
                 for _ in 0..requests {
                     self.expected.sent_at.push(now);
-                    self.in_flight.push_back(InFlight { sent_at: now, issued_at, order });
+                    self.in_flight.push_back(InFlight {
+                        sent_at: now,
+                        issued_at,
+                        issued_by,
+                        order,
+                    });
                 }
             }
             Event::Received(bytes) => {
@@ -311,7 +322,7 @@ impl Evaluation<'_> {
         let since = first.sent_at.max(self.replied_at);
         let limit = first_byte.filter(|_| !self.has_begun);
         let due = limit
-            .map_or(first.issued_at + reply, |limit| (first.issued_at + reply).min(since + limit));
+            .map_or(first.issued_by + reply, |limit| (first.issued_by + reply).min(since + limit));
         match now > due + slack {
             true => Err(format!("a request is late by {:?}", now.duration_since(due))),
             false => Ok(()),
