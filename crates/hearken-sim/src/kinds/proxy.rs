@@ -35,13 +35,13 @@ use requests::{Requested, Requests};
 #[derive(Debug)]
 pub(crate) struct Proxy;
 
-const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+pub(super) const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const CLIENTS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, 1));
-const ORIGINS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 3, 1));
+pub(super) const ORIGINS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 3, 1));
 /// Port of the first origin.
-const FIRST_PORT: u16 = 8001;
+pub(super) const FIRST_PORT: u16 = 8001;
 /// Time after which clients begin, so that all workers listen.
-const WARM_UP: Duration = Duration::from_secs(2);
+pub(super) const WARM_UP: Duration = Duration::from_secs(2);
 
 /// The limits that the checks compare with.
 #[derive(Clone, Debug)]
@@ -81,50 +81,68 @@ fn non_zero(value: u32) -> NonZeroU32 {
     NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN)
 }
 
+/// Draws the timeouts towards servers.
+pub(super) fn draw_timeouts(simulation: &Simulation) -> ProxyTimeouts {
+    let seconds = Duration::from_secs;
+    let ms = Duration::from_millis;
+    let draw = |values: &[Duration]| simulation.draw(values);
+    ProxyTimeouts {
+        queue: draw(&[seconds(5), seconds(1), ms(50)]),
+        connect: draw(&[seconds(5), seconds(5), seconds(1), ms(100)]),
+        send: draw(&[seconds(30), seconds(30), seconds(1), ms(200)]),
+        response_header: draw(&[seconds(60), seconds(10), seconds(1), ms(200)]),
+        response_body: draw(&[seconds(30), seconds(30), seconds(1), ms(200)]),
+        request: draw(&[seconds(0), seconds(0), seconds(0), seconds(10), ms(500)]),
+        tunnel: draw(&[seconds(600), seconds(10), ms(500)]),
+        keepalive: draw(&[seconds(30), seconds(30), seconds(1), ms(20)]),
+    }
+}
+
+/// Draws the settings of a proxy, and returns them with the maximum length of a request body.
+pub(super) fn draw_config(
+    simulation: &Simulation,
+    server: ProxyTimeouts,
+    upstreams: Upstreams,
+) -> (Config, u64) {
+    let seconds = Duration::from_secs;
+    let ms = Duration::from_millis;
+    let draw = |values: &[Duration]| simulation.draw(values);
+    let mut proxy = ProxyConfig::new(ProxyMode::Reverse(upstreams));
+    proxy.timeouts = server;
+    proxy.fields.via = "sim".to_owned();
+    proxy.fields.preserve_host = simulation.draw(&[true, false]);
+    proxy.splice = simulation.draw(&[true, false]);
+    let max_body = simulation.draw(&[u64::MAX, u64::MAX, 10_000, 100]);
+    proxy.max_body_bytes = (max_body < u64::MAX).then_some(max_body);
+    let mut config = Config::proxy(proxy);
+    config.timeouts = Timeouts {
+        header: draw(&[seconds(10), seconds(10), seconds(1), ms(100)]),
+        body: draw(&[seconds(30), seconds(30), seconds(1), ms(200)]),
+        upload: draw(&[seconds(3600), seconds(60), seconds(2), ms(500)]),
+        keepalive: draw(&[seconds(60), seconds(60), seconds(2), ms(50)]),
+        send: draw(&[seconds(30), seconds(30), seconds(1), ms(300)]),
+    };
+    config.min_rate = simulation.draw(&[256, 256, 0, 64 * 1024]);
+    config.half_close = simulation.draw(&[HalfClose::Respond, HalfClose::Cancel]);
+    config.access_log = Some("access.log".into());
+    config.log_format = LogFormat::Json;
+    let loops = &mut config.event_loops;
+    loops.listen = SocketAddr::new(ADDRESS, 80);
+    loops.workers = NonZeroUsize::new(simulation.draw(&[1, 1, 2, 3])).unwrap_or(NonZeroUsize::MIN);
+    loops.max_connections = NonZeroUsize::new(simulation.draw(&[0, 0, 0, 0, 3]));
+    loops.defer_accept = draw(&[ms(0), ms(0), seconds(1)]);
+    loops.shutdown_timeout = draw(&[seconds(10), seconds(10), seconds(1), ms(0)]);
+    (config, max_body)
+}
+
 impl Drawn {
     fn new(simulation: &Simulation) -> Drawn {
-        let seconds = Duration::from_secs;
-        let ms = Duration::from_millis;
-        let draw = |values: &[Duration]| simulation.draw(values);
-        let server = ProxyTimeouts {
-            queue: draw(&[seconds(5), seconds(1), ms(50)]),
-            connect: draw(&[seconds(5), seconds(5), seconds(1), ms(100)]),
-            send: draw(&[seconds(30), seconds(30), seconds(1), ms(200)]),
-            response_header: draw(&[seconds(60), seconds(10), seconds(1), ms(200)]),
-            response_body: draw(&[seconds(30), seconds(30), seconds(1), ms(200)]),
-            request: draw(&[seconds(0), seconds(0), seconds(0), seconds(10), ms(500)]),
-            tunnel: draw(&[seconds(600), seconds(10), ms(500)]),
-            keepalive: draw(&[seconds(30), seconds(30), seconds(1), ms(20)]),
-        };
-        let mut origins = draw_origins(simulation, server.response_header);
-        let upstreams = draw_upstreams(simulation, &mut origins);
+        let server = draw_timeouts(simulation);
+        let origins = draw_origins(simulation, server.response_header);
+        let upstreams = draw_upstreams(simulation, &origins.addresses);
         let max_attempts = upstreams.max_attempts.get();
-        let mut proxy = ProxyConfig::new(ProxyMode::Reverse(upstreams));
-        proxy.timeouts = server;
-        proxy.fields.via = "sim".to_owned();
-        proxy.fields.preserve_host = simulation.draw(&[true, false]);
-        proxy.splice = simulation.draw(&[true, false]);
-        let max_body = simulation.draw(&[u64::MAX, u64::MAX, 10_000, 100]);
-        proxy.max_body_bytes = (max_body < u64::MAX).then_some(max_body);
-        let mut config = Config::proxy(proxy);
-        config.timeouts = Timeouts {
-            header: draw(&[seconds(10), seconds(10), seconds(1), ms(100)]),
-            body: draw(&[seconds(30), seconds(30), seconds(1), ms(200)]),
-            upload: draw(&[seconds(3600), seconds(60), seconds(2), ms(500)]),
-            keepalive: draw(&[seconds(60), seconds(60), seconds(2), ms(50)]),
-            send: draw(&[seconds(30), seconds(30), seconds(1), ms(300)]),
-        };
-        config.min_rate = simulation.draw(&[256, 256, 0, 64 * 1024]);
-        config.half_close = simulation.draw(&[HalfClose::Respond, HalfClose::Cancel]);
-        config.access_log = Some("access.log".into());
-        config.log_format = LogFormat::Json;
-        let loops = &mut config.event_loops;
-        loops.listen = SocketAddr::new(ADDRESS, 80);
-        loops.workers =
-            NonZeroUsize::new(simulation.draw(&[1, 1, 2, 3])).unwrap_or(NonZeroUsize::MIN);
-        loops.max_connections = NonZeroUsize::new(simulation.draw(&[0, 0, 0, 0, 3]));
-        loops.defer_accept = draw(&[ms(0), ms(0), seconds(1)]);
-        loops.shutdown_timeout = draw(&[seconds(10), seconds(10), seconds(1), ms(0)]);
+        let (config, max_body) = draw_config(simulation, server, upstreams);
+        let loops = &config.event_loops;
         let limits = Limits {
             client: config.timeouts,
             server,
@@ -166,11 +184,15 @@ fn draw_origins(simulation: &Simulation, timeout: Duration) -> OriginSettings {
     }
 }
 
-fn draw_upstreams(simulation: &Simulation, origins: &mut OriginSettings) -> Upstreams {
+/// Draws how a proxy uses the servers at `addresses`. Some of them have names.
+pub(super) fn draw_upstreams(
+    simulation: &Simulation,
+    addresses: &[hearken::io::Address],
+) -> Upstreams {
     let seconds = Duration::from_secs;
     let ms = Duration::from_millis;
     let mut servers = Vec::new();
-    for (index, address) in origins.addresses.iter().enumerate() {
+    for (index, address) in addresses.iter().enumerate() {
         let mut server = Server::new(match address {
             hearken::io::Address::Unix(path) => Address::Unix(path.to_path_buf()),
             hearken::io::Address::Inet(addr) => match simulation.draw(&[false, false, true]) {
@@ -252,37 +274,6 @@ impl Subject {
         }
     }
 
-    /// Performs health checks.
-    fn run_checks(&self, program: Program<'_>) {
-        let mut io = program.io(SimIo::new(program.host(), SimIoSettings::default()));
-        let seed = program.host().world().decide(1000).into();
-        if let Err(error) = self.server.proxies()[0].run_health_checks(&mut io, seed) {
-            program.report().fail("health checks failed", error.to_string());
-        }
-    }
-
-    /// Resolves names.
-    fn run_resolver(&self, program: Program<'_>, is_faulty: bool) {
-        let world = program.host().world().clone();
-        let mut io = program.io(SimIo::new(program.host(), SimIoSettings::default()));
-        let draw = |values: &[u64]| values[world.decide(values.len() as u32) as usize];
-        let resolved = self.server.proxies()[0].run_resolver(&mut io, |_, port| {
-            let delay = Duration::from_millis(draw(&[1, 0, 20, 500]));
-            let origin = SocketAddr::new(ORIGINS, port);
-            let closed = SocketAddr::new(ORIGINS, 9);
-            let answer = match draw(&[0, 0, 0, 1, 2, 3]) {
-                1 if is_faulty => Err(std::io::Error::other("temporary failure")),
-                2 if is_faulty => Ok(Vec::new()),
-                3 if is_faulty => Ok(vec![closed, origin]),
-                _ => Ok(vec![origin]),
-            };
-            (delay, answer)
-        });
-        if let Err(error) = resolved {
-            program.report().fail("name resolution failed", error.to_string());
-        }
-    }
-
     /// Gives commands for upstream servers at drawn times.
     fn run_commands(&self, program: Program<'_>) {
         let world = program.host().world().clone();
@@ -301,6 +292,37 @@ impl Subject {
         for server in &servers {
             let _ = proxy.apply(&server.name, UpstreamCommand::Ready, world.now());
         }
+    }
+}
+
+/// Performs health checks until the proxy stops.
+pub(super) fn run_checks(proxy: &SimulatedProxy, program: Program<'_>) {
+    let mut io = program.io(SimIo::new(program.host(), SimIoSettings::default()));
+    let seed = program.host().world().decide(1000).into();
+    if let Err(error) = proxy.run_health_checks(&mut io, seed) {
+        program.report().fail("health checks failed", error.to_string());
+    }
+}
+
+/// Resolves names to the address of the origins until the proxy stops.
+pub(super) fn run_resolver(proxy: &SimulatedProxy, program: Program<'_>, is_faulty: bool) {
+    let world = program.host().world().clone();
+    let mut io = program.io(SimIo::new(program.host(), SimIoSettings::default()));
+    let draw = |values: &[u64]| values[world.decide(values.len() as u32) as usize];
+    let resolved = proxy.run_resolver(&mut io, |_, port| {
+        let delay = Duration::from_millis(draw(&[1, 0, 20, 500]));
+        let origin = SocketAddr::new(ORIGINS, port);
+        let closed = SocketAddr::new(ORIGINS, 9);
+        let answer = match draw(&[0, 0, 0, 1, 2, 3]) {
+            1 if is_faulty => Err(std::io::Error::other("temporary failure")),
+            2 if is_faulty => Ok(Vec::new()),
+            3 if is_faulty => Ok(vec![closed, origin]),
+            _ => Ok(vec![origin]),
+        };
+        (delay, answer)
+    });
+    if let Err(error) = resolved {
+        program.report().fail("name resolution failed", error.to_string());
     }
 }
 
@@ -356,12 +378,14 @@ impl Kind for Proxy {
         }
         let checked = subject.clone();
         let host = simulation.host("checks", [10, 0, 0, 2].into());
-        simulation.scheduler.spawn("checks", &host, move |program| checked.run_checks(program));
+        simulation.scheduler.spawn("checks", &host, move |program| {
+            run_checks(&checked.server.proxies()[0], program);
+        });
         let resolving = subject.clone();
         let has_bad_names = swarm.level == FaultLevel::Any;
         let host = simulation.host("resolver", [10, 0, 0, 3].into());
         simulation.scheduler.spawn("resolver", &host, move |program| {
-            resolving.run_resolver(program, has_bad_names);
+            run_resolver(&resolving.server.proxies()[0], program, has_bad_names);
         });
         let start = world.now() + WARM_UP;
         if simulation.draw(&[false, false, true]) {
