@@ -81,7 +81,22 @@ impl Relay {
     /// connection without completing the body.
     #[inline]
     pub fn forward(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Reject> {
-        let mut at = 0;
+        self.forward_counted(bytes, out).map(|(consumed, _)| consumed)
+    }
+
+    /// Forwards bytes like [`forward`](Relay::forward). Returns the number of bytes consumed and how many of
+    /// them were content.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Relay::forward).
+    #[inline]
+    pub fn forward_counted(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, u64), Reject> {
+        let (mut at, mut count) = (0, 0);
         while !self.is_done() {
             let Some(rest @ [_, ..]) = bytes.get(at..) else {
                 break;
@@ -90,6 +105,7 @@ impl Relay {
             let segment =
                 self.reader.read_with_trailer(rest, |byte| add_trailer_byte(trailer, byte))?;
             let content = rest.get(segment.data).unwrap_or_default();
+            count += content.len() as u64;
             if !self.is_chunked {
                 out.extend_from_slice(content);
             } else if !content.is_empty() {
@@ -100,7 +116,7 @@ impl Relay {
                 self.write_body_end(out);
             }
         }
-        Ok(at)
+        Ok((at, count))
     }
 
     /// Completes the body after the sender closed the connection.

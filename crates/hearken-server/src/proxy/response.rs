@@ -120,25 +120,24 @@ impl Proxy {
         };
         self.note_keep_alive(attempt, response, now);
         let mut download = None;
-        let used = match response.body {
-            ResponseBody::None => 0,
+        let (used, content) = match response.body {
+            ResponseBody::None => (0, 0),
             ResponseBody::Length(length) if length <= rest.len() as u64 => {
                 // By far the most common case: the complete body was received.
-                let length = length as usize;
-                self.out.extend_from_slice(&rest[..length]);
-                length
+                self.out.extend_from_slice(&rest[..length as usize]);
+                (length as usize, length)
             }
             body => {
                 // The body is incomplete or needs another framing.
                 let relay = BodyRelay::new(body, framing, u64::MAX, &self.config.limits);
                 let passed = relay.and_then(|mut relay| {
-                    let used = relay.forward(rest, &mut self.out)?;
-                    Ok((relay, used))
+                    let counts = relay.forward_counted(rest, &mut self.out)?;
+                    Ok((relay, counts))
                 });
                 match passed {
-                    Ok((relay, used)) => {
+                    Ok((relay, counts)) => {
                         download = Some(relay).filter(|relay| !relay.is_done());
-                        used
+                        counts
                     }
                     Err(reject) => {
                         self.out.clear();
@@ -157,7 +156,7 @@ impl Proxy {
             let is_complete = persistence == Persistence::Keep || cx.front.is_uploaded(id);
             let keep = keep && !more && is_complete;
             self.complete(cx, key, keep, status);
-            cx.front.respond(cx.io, id, status, persistence, &out, used as u64);
+            cx.front.respond(cx.io, id, status, persistence, &out, content);
             out.clear();
             self.out = out;
             return;
@@ -165,7 +164,7 @@ impl Proxy {
         let status = response.status;
         self.exchanges[key].state = State::Responding { attempt, download: relay, keep, status };
         self.record_success(cx, attempt);
-        let taken = cx.front.write_head(cx.io, id, status, persistence, &self.out, used as u64);
+        let taken = cx.front.write_head(cx.io, id, status, persistence, &self.out, content);
         self.out.clear();
         if !self.relay_download(cx, key) && !taken {
             self.pause(cx, attempt.connection);
@@ -204,11 +203,11 @@ impl Proxy {
             usize::try_from(download.passthrough_len()).unwrap_or(usize::MAX).min(bytes.len());
         let passed = if plain > 0 {
             download.skip(plain as u64);
-            Ok(plain)
+            Ok((plain, plain as u64))
         } else {
-            download.forward(bytes, &mut self.out)
+            download.forward_counted(bytes, &mut self.out)
         };
-        let Ok(used) = passed else {
+        let Ok((used, content)) = passed else {
             self.out.clear();
             self.metrics().record_error(Error::BadResponse);
             self.record_failure(key, "malformed response body");
@@ -216,7 +215,7 @@ impl Proxy {
         };
         let is_done = download.is_done();
         let piece = if plain > 0 { &bytes[..plain] } else { &self.out[..] };
-        let taken = cx.front.write(cx.io, id, piece, used as u64);
+        let taken = cx.front.write(cx.io, id, piece, content);
         self.out.clear();
         if is_done {
             return self.finish(cx, key, used < bytes.len());

@@ -127,7 +127,8 @@ pub(crate) const TESTS: &[(&str, Test)] = tests! {
     observing:
         metrics_count_requests_and_connections
         logs_combined_lines
-        logs_json_objects;
+        logs_json_objects
+        logs_content_without_chunk_framing;
     stopping:
         finishes_requests_in_flight
         closes_idle_clients

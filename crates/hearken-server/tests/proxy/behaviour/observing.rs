@@ -73,6 +73,36 @@ fn logged(setup: &Setup, format: LogFormat, to: &Path) -> (Origin, RunningServer
     (origin, proxy)
 }
 
+pub(crate) fn logs_content_without_chunk_framing(setup: &Setup) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let chunks = "5\r\nhello\r\n6;x\r\n world\r\n0\r\n\r\n";
+    let origin = Origin::new(move |mut peer| {
+        for split in [0, 6, chunks.len()] {
+            peer.request();
+            peer.connection.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            let (first, second) = chunks.split_at(split);
+            peer.connection.send(first);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            peer.connection.send(second);
+        }
+        peer.connection.drain();
+    });
+    let proxy = setup.proxy(&[origin.addr()], |config| {
+        config.access_log = Some(path.clone());
+        config.log_format = LogFormat::Json;
+    });
+    let mut connection = proxy.connect();
+    for _ in 0..3 {
+        assert_eq!(exchange(&mut connection, get("/")).body, b"hello world");
+    }
+    for line in lines(&path, 3) {
+        assert!(has(&line, "\"bytes_sent\":11,"), "{line}");
+    }
+    drop(connection);
+    proxy.end();
+}
+
 fn lines(path: &Path, count: usize) -> Vec<String> {
     let all = || fs::read_to_string(path).unwrap();
     wait_until("the lines are written", || all().lines().count() >= count);
