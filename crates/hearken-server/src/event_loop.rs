@@ -240,7 +240,9 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
     }
 
     fn finish(&mut self) {
+        self.front.cancel_all(&mut self.io, &mut self.handler);
         self.tick();
         self.front.end_turn();
+        self.handler.end_turn(self.io.now());
     }
 }

@@ -18,7 +18,7 @@ pub struct LogLine {
 }
 
 /// All outcomes.
-const OUTCOMES: [&str; 10] = [
+const OUTCOMES: [&str; 11] = [
     "complete",
     "rejected",
     "bad-request",
@@ -29,6 +29,7 @@ const OUTCOMES: [&str; 10] = [
     "bad-response",
     "request-timeout",
     "idle-timeout",
+    "shutdown-timeout",
 ];
 
 impl LogLine {

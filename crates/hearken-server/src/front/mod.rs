@@ -39,12 +39,12 @@ pub(crate) use connection::Owner;
 use connection::{Connections, Flags, Phase};
 pub use handler::Answer;
 pub(crate) use handler::{Context, Deferred, Flow, Handled, Handler, Incoming};
-use request::{ActiveRequests, Facts};
+use request::{ActiveRequests, Facts, Stage};
 pub(crate) use request::{RequestId, UpstreamEntry};
 pub(crate) use respond::Persistence;
 pub(crate) use transport::Transport;
 
-use crate::runtime::access_log::AccessLog;
+use crate::runtime::access_log::{AccessLog, Outcome};
 use crate::runtime::metrics::{self, Error};
 use crate::runtime::network::Network;
 
@@ -138,6 +138,8 @@ pub(crate) struct Front {
     stopping: bool,
     /// Whether connections without a request are closed.
     closing: bool,
+    /// Whether all requests were cancelled.
+    has_ended: bool,
 }
 
 impl Front {
@@ -162,6 +164,7 @@ impl Front {
             idle_until: Time::default(),
             stopping: false,
             closing: false,
+            has_ended: false,
             settings,
         }
     }
@@ -319,6 +322,25 @@ impl Front {
         for token in self.connections.in_phase(Phase::Idle) {
             self.close(io, token);
         }
+    }
+
+    /// Cancels all requests in progress, because the shutdown timeout has expired.
+    pub(crate) fn cancel_all<T: Transport, H: Handler<T>>(&mut self, io: &mut T, handler: &mut H) {
+        self.has_ended = true;
+        for token in self.connections.in_phase(Phase::Active) {
+            let index = self.connections.exchange(token);
+            if self.requests[index].stage == Stage::Head {
+                self.requests.end(index);
+                self.close(io, token);
+            } else {
+                self.cancel(io, handler, index, Outcome::ShutdownTimeout);
+            }
+        }
+    }
+
+    /// Returns whether all requests were cancelled, so that handlers begin no more work.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Returns whether the server is stopping.

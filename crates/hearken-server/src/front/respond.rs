@@ -524,7 +524,8 @@ impl Front {
         let request = &mut self.requests[index];
         request.outcome = outcome;
         // The client may still receive, and would take a regular close for the end of the response.
-        let resets = request.facts.contains(Facts::UNTIL_CLOSE);
+        let is_cut = request.stage == Stage::Tunnel && outcome == Outcome::ShutdownTimeout;
+        let resets = is_cut || request.facts.contains(Facts::UNTIL_CLOSE);
         self.close_request(io, index, resets);
     }
 

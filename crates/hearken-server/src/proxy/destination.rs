@@ -92,6 +92,17 @@ impl Destination {
         }
     }
 
+    /// Returns the number of requests in flight at configured servers.
+    #[cfg(feature = "simulation")]
+    pub(super) fn in_flight(&self) -> usize {
+        match self {
+            Destination::Reverse(to) => {
+                (0..to.servers.len()).map(|server| to.balancer.in_flight(server)).sum()
+            }
+            Destination::Forward(_) => 0,
+        }
+    }
+
     /// Creates the table of upstream connections.
     pub(super) fn connections(&self) -> Connections {
         match self {

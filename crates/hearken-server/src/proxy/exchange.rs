@@ -194,6 +194,12 @@ impl Exchanges {
         (self.all.len() - self.free.len(), self.all.len())
     }
 
+    /// Returns the number of exchanges with a current attempt.
+    #[cfg(feature = "simulation")]
+    pub(super) fn count_attempts(&self) -> usize {
+        self.all.iter().filter(|it| it.state.attempt().is_some()).count()
+    }
+
     /// Returns the number of received bytes of incomplete response heads.
     #[cfg(feature = "simulation")]
     pub(super) fn buffered_bytes(&self) -> usize {

@@ -98,6 +98,9 @@ impl Proxy {
 
     /// Selects servers for queued requests.
     pub(super) fn serve_queue<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
+        if cx.front.has_ended() {
+            return;
+        }
         // Each request at most once, because some are put back.
         for _ in 0..self.queue.len() {
             let Some((key, id)) = self.queue.pop_front() else { return };

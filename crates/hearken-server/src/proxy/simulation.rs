@@ -138,6 +138,10 @@ pub struct ProxyUsage {
     pub exchanges: usize,
     /// Number of slots in the table of requests.
     pub exchange_slots: usize,
+    /// Number of requests in progress that are in flight at a server.
+    pub attempts: usize,
+    /// Number of requests that the balancer of a reverse proxy counts as in flight.
+    pub in_flight: usize,
     /// Number of upstream connections, including idle ones.
     pub connections: usize,
     /// Number of idle upstream connections.
@@ -163,6 +167,8 @@ impl Proxy {
             *usage = ProxyUsage {
                 exchanges,
                 exchange_slots,
+                attempts: self.exchanges.count_attempts(),
+                in_flight: self.destination.in_flight(),
                 connections,
                 idle_connections: self.upstreams.idle().len(),
                 connection_slots,

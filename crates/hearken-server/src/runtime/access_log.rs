@@ -122,6 +122,8 @@ pub(crate) enum Outcome {
     RequestTimeout,
     /// The idle timeout of the tunnel expired.
     IdleTimeout,
+    /// The shutdown timeout of the server expired.
+    ShutdownTimeout,
 }
 
 impl Outcome {
@@ -138,6 +140,7 @@ impl Outcome {
             Outcome::BadResponse => "bad-response",
             Outcome::RequestTimeout => "request-timeout",
             Outcome::IdleTimeout => "idle-timeout",
+            Outcome::ShutdownTimeout => "shutdown-timeout",
         }
     }
 }

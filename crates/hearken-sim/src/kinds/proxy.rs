@@ -238,7 +238,6 @@ pub(super) fn draw_upstreams(
 /// The proxy, its background programs, and when it was stopped.
 struct Subject {
     server: SimulatedServer,
-    grace: Duration,
     origins: Rc<Origins>,
     running: Cell<usize>,
     requested: Cell<Option<Time>>,
@@ -251,11 +250,6 @@ impl Subject {
             self.requested.set(Some(world.now()));
         }
         self.server.handle().stop();
-    }
-
-    /// Returns whether the shutdown timeout may have passed.
-    fn is_cutting(&self, now: Time) -> bool {
-        self.requested.get().is_some_and(|at| now >= at + self.grace)
     }
 
     fn run_worker(&self, index: usize, program: Program<'_>, swarm: &Swarm) {
@@ -351,7 +345,6 @@ impl Kind for Proxy {
         let workers = server.workers();
         let subject = Rc::new(Subject {
             server,
-            grace: limits.grace,
             origins: origins.clone(),
             running: Cell::new(workers),
             requested: Cell::default(),

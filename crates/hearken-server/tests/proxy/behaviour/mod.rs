@@ -133,7 +133,8 @@ pub(crate) const TESTS: &[(&str, Test)] = tests! {
         finishes_requests_in_flight
         closes_idle_clients
         closes_connections_after_the_grace_period
-        closes_tunnels_after_the_grace_period;
+        closes_tunnels_after_the_grace_period
+        resets_and_logs_responses_cut_by_the_grace_period;
 };
 
 /// Returns a request without content to `site.test`.

@@ -1,7 +1,10 @@
 //! Stopping a proxy.
 
+use std::fs;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
+
+use hearken_server::proxy::config::LogFormat;
 
 use super::tunnels::{echo_all, upgrading};
 use super::{exchange, get, post, request};
@@ -68,6 +71,30 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
     assert!(since.elapsed() >= ms(100), "stopped after {:?}", since.elapsed());
     assert!(since.elapsed() < TEST_TIMEOUT / 4, "stopped after {:?}", since.elapsed());
     connection.assert_closed();
+}
+
+pub(crate) fn resets_and_logs_responses_cut_by_the_grace_period(setup: &Setup) {
+    let origin = Origin::new(|mut peer| {
+        peer.request();
+        peer.connection.send("HTTP/1.1 200 OK\r\n\r\npart");
+        peer.connection.drain();
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let proxy = setup.proxy(&[origin.addr()], |config| {
+        config.event_loops.shutdown_timeout = ms(200);
+        config.access_log = Some(path.clone());
+        config.log_format = LogFormat::Json;
+    });
+    let mut connection = proxy.connect();
+    // The end of the connection delimits the response to an HTTP/1.0 client.
+    connection.send("GET / HTTP/1.0\r\nHost: site.test\r\n\r\n");
+    connection.receive_until(|reader| reader.rest().ends_with(b"part"));
+    proxy.end();
+    assert_eq!(connection.drain().1, End::Reset);
+    let log = fs::read_to_string(&path).unwrap();
+    assert!(log.contains("\"outcome\":\"shutdown-timeout\""), "{log}");
+    assert!(log.contains("\"status\":200,\"bytes_sent\":4,"), "{log}");
 }
 
 pub(crate) fn closes_tunnels_after_the_grace_period(setup: &Setup) {

@@ -23,9 +23,6 @@ pub(super) struct Requested {
     is_http10: bool,
     /// The identity of the response, if an origin sent it.
     pub(super) identity: Option<Identity>,
-    /// Whether the shutdown timeout of the proxy cut the response, whose end is that of its
-    /// connection.
-    pub(super) is_cut_by_stop: bool,
     /// The body of the proxy's own response.
     pub(super) text: Vec<u8>,
 }
@@ -97,7 +94,6 @@ impl Script for Requests {
             body,
             is_http10,
             identity: None,
-            is_cut_by_stop: false,
             text: Vec::new(),
         };
         Planned { request, head_length, expects, has_body: method != "HEAD", keep_alive }
@@ -144,18 +140,7 @@ impl Script for Requests {
 
     fn on_complete(&mut self, exchange: &mut Exchange<Requested>) -> Result<(), String> {
         let requested = &mut exchange.planned.request;
-        let until_close = exchange.head.as_ref().is_some_and(|head| {
-            head.content_length().is_none() && head.field("transfer-encoding").is_none()
-        });
         match requested.identity {
-            Some(identity)
-                if until_close
-                    && identity.length > exchange.received
-                    && self.subject.is_cutting(self.world.now()) =>
-            {
-                requested.is_cut_by_stop = true;
-                Ok(())
-            }
             Some(identity) if identity.length != exchange.received => {
                 Err(format!("body of {} bytes ends after {}", identity.length, exchange.received))
             }

@@ -131,7 +131,7 @@ impl Facts<'_> {
             "bad-request" => matches!(line.status, 400 | 408 | 413 | 417 | 431 | 501 | 505),
             "client-timeout" => line.request_time + TICK >= self.timing.min_timeout(),
             // The client may have left after the response, or the acknowledgement was late.
-            "client-disconnected" => true,
+            "client-disconnected" | "shutdown-timeout" => true,
             _ => false,
         };
         if !is_possible {
