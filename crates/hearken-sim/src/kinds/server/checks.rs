@@ -191,11 +191,12 @@ impl Facts<'_> {
             if since(open.started_at) >= self.timing.min_timeout() {
                 return Some(Reason::SlowClient);
             }
-            if record.is_cut && self.had_file_faults {
+            let ends_early = || {
                 let line = lines.get(&open.id);
-                return line
-                    .is_none_or(|line| line.outcome == "client-disconnected")
-                    .then_some(Reason::FileEnded);
+                line.is_none_or(|line| line.outcome == "client-disconnected")
+            };
+            if record.is_cut && self.had_file_faults && ends_early() {
+                return Some(Reason::FileEnded);
             }
         }
         if is_faulty && record.ended == Ended::ByServer {
@@ -205,7 +206,12 @@ impl Facts<'_> {
         if record.own.has_stalled && is_incomplete && is_faulty {
             return Some(Reason::Incomplete);
         }
-        (self.is_limited && !record.is_cut).then_some(Reason::Evicted)
+        // Input that arrives after the close causes a reset, which discards the rest of a response.
+        let was_sent = || {
+            let line = open.and_then(|open| lines.get(&open.id));
+            record.ended == Ended::Failed && line.is_some_and(|line| line.outcome == "complete")
+        };
+        (self.is_limited && (!record.is_cut || was_sent())).then_some(Reason::Evicted)
     }
 
     /// Returns a time that covers the delays of the network and of the worker's `Io`.
@@ -261,9 +267,9 @@ impl Facts<'_> {
                 .as_ref()
                 .is_some_and(crate::response::Head::closes);
         if arrived.is_some_and(|at| at < stop) && !follows_close {
-            let timeouts = &self.timing.timeouts;
-            let is_slow = stop.duration_since(open.started_at.unwrap_or(stop)) >= timeouts.send;
-            if !is_slow {
+            // The server may have ended it because the client was slow.
+            let lasted = record.ended_at.duration_since(open.started_at.unwrap_or(stop));
+            if lasted < self.timing.min_timeout() {
                 report.fail("request lost by a graceful stop", format!("{record:?}"));
             }
         }
