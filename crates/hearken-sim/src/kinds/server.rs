@@ -1,11 +1,15 @@
 //! Histories of a server with static files: real workers, and clients of every kind.
 
+mod admin;
 mod checks;
+mod clock;
+mod multipart;
 mod requests;
 mod site_model;
 mod timing;
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -23,9 +27,11 @@ use crate::history::Simulation;
 use crate::kinds::{Check, Kind, worker};
 use crate::scheduler::Program;
 use crate::swarm::{FaultLevel, Swarm};
+use admin::{AdminFacts, AdminRequests};
 use checks::Facts;
+use clock::Clock;
 use requests::{Requested, Requests};
-use site_model::{SharedModel, SiteModel};
+use site_model::{Change, SharedModel, SiteModel};
 use timing::{StopTimes, Timing};
 
 /// A server with static files, and its clients.
@@ -34,12 +40,15 @@ pub(crate) struct Server;
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const CLIENTS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, 1));
+const ADMIN_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 3, 1));
 /// Time after which clients and changes begin, so that all workers listen.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Numbers of clients. Most histories are short, since many short ones find more than few long ones.
 const CLIENT_COUNTS: [u16; 16] = [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6, 8, 12, 16];
-/// Error number of a process without free descriptors.
-const EMFILE: i32 = 24;
+const ADMIN_PORT: u16 = 81;
+/// Error numbers of file operations (EMFILE, ENFILE, ENOMEM, EACCES, EIO), and the statuses of the
+/// responses.
+const FILE_ERRORS: [(i32, u16); 5] = [(24, 503), (23, 503), (12, 503), (13, 403), (5, 500)];
 const ELOOP: i32 = 40;
 
 /// The drawn settings of a server.
@@ -47,6 +56,10 @@ struct Drawn {
     config: Config,
     timing: Timing,
     max_body: u64,
+    /// Size of the descriptor table from which the limits are computed.
+    descriptors: usize,
+    /// Number of sockets that a worker can open, if that is limited.
+    max_sockets: Option<usize>,
 }
 
 impl Drawn {
@@ -73,7 +86,11 @@ impl Drawn {
         config.min_rate = simulation.draw(&[256, 256, 0, 64 * 1024]);
         config.half_close = simulation.draw(&[HalfClose::Respond, HalfClose::Cancel]);
         config.access_log = Some("access.log".into());
-        config.log_format = LogFormat::Json;
+        use LogFormat::{Combined, Json};
+        config.log_format = simulation.draw(&[Json, Json, Json, Combined]);
+        if simulation.draw(&[false, false, true]) {
+            config.admin = Some(SocketAddr::new(ADDRESS, ADMIN_PORT));
+        }
         if simulation.draw(&[false, false, false, true]) {
             config.proxy_protocol = vec![Network::new(CLIENTS, 24)];
         }
@@ -85,7 +102,10 @@ impl Drawn {
         loops.defer_accept = draw(&[ms(0), ms(0), seconds(1)]);
         loops.shutdown_timeout = grace;
         let timing = Timing { timeouts, grace, defer: loops.defer_accept };
-        Drawn { config, timing, max_body }
+        // A worker needs eight descriptors besides those of connections and files.
+        let descriptors = simulation.draw(&[4096, 4096, 4096, 28]);
+        let max_sockets = simulation.draw(&[None, None, None, None, Some(3), Some(6)]);
+        Drawn { config, timing, max_body, descriptors, max_sockets }
     }
 }
 
@@ -111,7 +131,8 @@ fn create_files(simulation: &Simulation, model: &mut SiteModel, files: &Memory) 
             1 => "a/deep/b.txt".to_owned(),
             _ => format!("file{index}"),
         };
-        let content = model.add(name.clone(), length, simulation.world.now()).content();
+        let now = Change { at: simulation.world.now(), modified: time.as_secs() };
+        let content = model.add(name.clone(), length, now).content();
         files.write(format!("/www/{name}"), content, time);
     }
 }
@@ -122,16 +143,24 @@ fn file_system(clock: &Host, level: FaultLevel, faults: &Rc<FileFaults>) -> Memo
     let unlucky = if level == FaultLevel::Any { [0, 0, 20, 200] } else { [0; 4] };
     let odd = if level >= FaultLevel::Harmless { [0, 0, 0, 200] } else { [0; 4] };
     let draw = |values: [u32; 4]| values[world.decide(4) as usize];
-    let (descriptors, cut, links) = (draw(unlucky), draw(unlucky), draw(odd));
+    let (failures, cut, links) = (draw(unlucky), draw(unlucky), draw(odd));
     let (clock, world, faults) = (clock.clone(), world.clone(), faults.clone());
+    // A server whose root cannot be opened does not start.
+    let start = world.now() + WARM_UP;
     Memory::new(
         move || clock.unix_time(),
         move |operation, _| match operation {
-            Operation::Find | Operation::Open | Operation::Reserve
-                if descriptors > 0 && world.has_fault(descriptors) =>
+            Operation::Find
+            | Operation::Open
+            | Operation::Reserve
+            | Operation::Status
+            | Operation::PathStatus
+            | Operation::Read
+                if failures > 0 && world.now() >= start && world.has_fault(failures) =>
             {
-                faults.lacked_descriptors.set(true);
-                Some(Fault::Error(EMFILE))
+                let (number, status) = FILE_ERRORS[world.decide(5) as usize];
+                faults.statuses.borrow_mut().insert(status);
+                Some(Fault::Error(number))
             }
             Operation::Find | Operation::CheckLink if links > 0 && world.has_fault(links) => {
                 Some(Fault::Error(ELOOP))
@@ -148,7 +177,8 @@ fn file_system(clock: &Host, level: FaultLevel, faults: &Rc<FileFaults>) -> Memo
 /// The file faults that occurred.
 #[derive(Debug, Default)]
 struct FileFaults {
-    lacked_descriptors: Cell<bool>,
+    /// Statuses of responses to requests that met an error.
+    statuses: RefCell<BTreeSet<u16>>,
     were_cut: Cell<bool>,
 }
 
@@ -156,6 +186,8 @@ struct FileFaults {
 struct Subject {
     server: SimulatedServer,
     stop: Cell<StopTimes>,
+    running: Cell<usize>,
+    admin: AdminFacts,
 }
 
 impl Subject {
@@ -179,7 +211,55 @@ impl Subject {
         }
         times.ended = Some(world.now());
         self.stop.set(times);
+        self.running.set(self.running.get() - 1);
+        if self.running.get() == 0 {
+            self.admin.stopped_at.set(Some(world.now()));
+            self.server.admin_handle().stop();
+        }
     }
+
+    fn run_admin(&self, program: Program<'_>, swarm: &Swarm) {
+        if let Err(error) = worker::run_admin(&self.server, program, &swarm.io) {
+            program.report().fail("the admin address failed", error.to_string());
+        }
+        if self.admin.stopped_at.get().is_none() {
+            program.report().fail("the admin address ended", "nothing stopped it");
+        }
+    }
+
+    /// Returns the index of the last worker.
+    fn last(&self) -> usize {
+        self.server.workers() - 1
+    }
+}
+
+/// Starts the event loop of the admin address and a client.
+fn start_admin(simulation: &mut Simulation, subject: &Rc<Subject>, address: SocketAddr) {
+    let swarm = simulation.swarm;
+    let host = simulation.host("admin", ADDRESS);
+    subject.admin.host.set(Some(host.index()));
+    let of_admin = subject.clone();
+    simulation.scheduler.spawn("admin", &host, move |program| of_admin.run_admin(program, &swarm));
+    let settings = ClientSettings {
+        server: address.into(),
+        clients: 1,
+        max_requests: if swarm.is_slow() { 1 } else { 4 },
+        misbehave: false,
+        timeout: Duration::from_millis(simulation.draw(&[10, 1_000])),
+        patience: Duration::from_secs(3600),
+    };
+    let requests = AdminRequests {
+        world: simulation.world.clone(),
+        subject: subject.clone(),
+        counters: BTreeMap::new(),
+    };
+    let start = simulation.world.now() + WARM_UP;
+    let host = simulation.host("admin client", ADMIN_CLIENT);
+    let records = subject.admin.records.clone();
+    simulation.scheduler.spawn("admin client", &host, move |program| {
+        program.sleep_until(start);
+        client::run(program, SimIoSettings::default(), settings, requests, records);
+    });
 }
 
 /// Changes files at drawn times.
@@ -191,14 +271,15 @@ fn change_files(program: Program<'_>, model: &SharedModel, files: &Memory, max: 
         program.sleep_until(world.now() + pause);
         let time = program.host().unix_time();
         let mut model = model.borrow_mut();
+        let now = Change { at: world.now(), modified: time.as_secs() };
         let file = world.decide(model.files.len() as u32) as usize;
         let path = format!("/www/{}", model.files[file].name);
         let length = draw(&[700, 701, 0, 20_000, 70_000]).min(max);
         match world.decide(3) {
-            0 => files.replace(path, model.replace(file, length, world.now()).content(), time),
-            1 => files.write(path, model.replace(file, length, world.now()).content(), time),
+            0 => files.replace(path, model.replace(file, length, now).content(), time),
+            1 => files.write(path, model.replace(file, length, now).content(), time),
             _ => {
-                model.truncate(file, length, world.now());
+                model.truncate(file, length, now);
                 files.truncate(path, length as usize, time);
             }
         }
@@ -211,7 +292,7 @@ impl Kind for Server {
     }
 
     fn start(&self, simulation: &mut Simulation) -> Check {
-        let Drawn { config, timing, max_body } = Drawn::new(simulation);
+        let Drawn { config, timing, max_body, descriptors, max_sockets } = Drawn::new(simulation);
         let world = simulation.world.clone();
         let swarm = simulation.swarm;
         let file_faults: Rc<FileFaults> = Rc::default();
@@ -219,11 +300,8 @@ impl Kind for Server {
         let clock = simulation.host("clock", [10, 0, 254, 1].into());
         let files = file_system(&clock, swarm.level, &file_faults);
         create_files(simulation, &mut model.borrow_mut(), &files);
-        let environment = Environment {
-            seed: world.decide(1000).into(),
-            descriptors: 4096,
-            files: files.clone(),
-        };
+        let environment =
+            Environment { seed: world.decide(1000).into(), descriptors, files: files.clone() };
         let server = match SimulatedServer::new(&config, environment) {
             Ok(server) => server,
             Err(error) => {
@@ -232,15 +310,32 @@ impl Kind for Server {
             }
         };
         let workers = server.workers();
-        let subject = Rc::new(Subject { server, stop: Cell::default() });
+        let subject = Rc::new(Subject {
+            server,
+            stop: Cell::default(),
+            running: Cell::new(workers),
+            admin: AdminFacts::default(),
+        });
         for index in 0..workers {
             let host = simulation.host(format!("worker {index}"), ADDRESS);
+            if let Some(max) = max_sockets {
+                host.limit_sockets(max);
+            }
             let subject = subject.clone();
             simulation.scheduler.spawn(format!("worker {index}"), &host, move |program| {
                 subject.run_worker(index, program, &swarm);
             });
         }
         let start = world.now() + WARM_UP;
+        let time = Clock::new(&clock);
+        let changed = time.clone();
+        simulation.scheduler.spawn("clock", &clock, move |program| {
+            program.sleep_until(start);
+            clock::change(program, &changed);
+        });
+        if let Some(address) = config.admin {
+            start_admin(simulation, &subject, address);
+        }
         let host = simulation.host("files", [10, 0, 2, 1].into());
         let (changed, max) = (model.clone(), max_length(&swarm));
         simulation.scheduler.spawn("files", &host, move |program| {
@@ -256,7 +351,9 @@ impl Kind for Server {
                 stopped.stop(program.host().world());
             });
         }
-        let is_limited = config.event_loops.max_connections.is_some();
+        let is_limited = config.event_loops.max_connections.is_some()
+            || max_sockets.is_some()
+            || descriptors < 4096;
         let (numbers, max_requests) =
             if swarm.is_slow() { (&CLIENT_COUNTS[..8], 2) } else { (&CLIENT_COUNTS[..], 4) };
         let patience = timing.patience() + Duration::from_secs(60);
@@ -273,13 +370,15 @@ impl Kind for Server {
             ]),
             patience: if is_limited { patience * 300 } else { patience },
         };
+        let sends_proxy_header = !config.proxy_protocol.is_empty();
         let requests = Requests {
             world: world.clone(),
             model: model.clone(),
             timing,
+            clock: time,
             faults: file_faults.clone(),
             max_body,
-            sends_proxy_header: !config.proxy_protocol.is_empty(),
+            sends_proxy_header,
         };
         let records: Records<Requested> = Rc::new(RefCell::default());
         let host = simulation.host("clients", CLIENTS);
@@ -303,10 +402,14 @@ impl Kind for Server {
                 had_file_faults: file_faults.were_cut.get(),
                 evicted,
                 log: &log,
+                log_format: config.log_format,
+                sends_proxy_header,
+                metrics: &metrics,
                 records: &records.borrow(),
             };
             facts.check(&simulation.report);
-            check_ends(simulation, subject.stop.get(), timing);
+            subject.admin.check(&simulation.swarm, &simulation.report);
+            check_ends(simulation, &subject, timing);
         })
     }
 }
@@ -319,9 +422,12 @@ fn client_io(world: &World) -> SimIoSettings {
 }
 
 /// Checks that programs released everything, unless the shutdown timeout ended a worker.
-fn check_ends(simulation: &Simulation, stop: StopTimes, timing: Timing) {
+fn check_ends(simulation: &Simulation, subject: &Subject, timing: Timing) {
     for end in simulation.report.ends() {
-        let since = stop.requested.map(|requested| end.at.duration_since(requested));
+        if subject.admin.host.get() == Some(end.host) {
+            continue; // Its connections are closed at once.
+        }
+        let since = subject.stop.get().requested.map(|requested| end.at.duration_since(requested));
         if since.is_none_or(|since| since >= timing.grace) {
             continue;
         }

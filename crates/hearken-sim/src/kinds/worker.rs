@@ -1,4 +1,4 @@
-//! A worker of a simulated server or proxy.
+//! Event loops of a simulated server or proxy.
 
 use std::io;
 
@@ -21,6 +21,16 @@ impl OverIo for Worker<'_> {
     }
 }
 
+struct Admin<'s>(&'s SimulatedServer);
+
+impl OverIo for Admin<'_> {
+    type Output = io::Result<()>;
+
+    fn run<I: Relay>(self, io: I) -> io::Result<()> {
+        self.0.run_admin(io)
+    }
+}
+
 /// Runs the worker at `index` until its server has stopped.
 ///
 /// # Errors
@@ -32,4 +42,16 @@ pub(super) fn run(
     io: &IoLevel,
 ) -> io::Result<()> {
     io.run(program, Worker { server, index })
+}
+
+/// Runs the event loop of the admin address until its handle stops it.
+///
+/// # Errors
+/// As [`SimulatedServer::run_admin`].
+pub(super) fn run_admin(
+    server: &SimulatedServer,
+    program: Program<'_>,
+    io: &IoLevel,
+) -> io::Result<()> {
+    io.run(program, Admin(server))
 }

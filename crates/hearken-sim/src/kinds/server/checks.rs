@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use hearken::timer::Time;
 use hearken_server::HalfClose;
+use hearken_server::runtime::access_log::LogFormat;
+use hearken_server::runtime::metrics::Metrics;
 
 use super::requests::Requested;
 use super::timing::{StopTimes, TICK, Timing};
@@ -27,6 +29,10 @@ pub(super) struct Facts<'f> {
     pub(super) evicted: u64,
     /// The access log.
     pub(super) log: &'f str,
+    pub(super) log_format: LogFormat,
+    /// Whether connections start with a PROXY protocol header, which names another client.
+    pub(super) sends_proxy_header: bool,
+    pub(super) metrics: &'f Metrics,
     pub(super) records: &'f [ConnectionRecord<Requested>],
 }
 
@@ -52,6 +58,7 @@ impl Facts<'_> {
     /// Reports violations to `report`, and the states that were reached.
     pub(super) fn check(&self, report: &Report) {
         let lines = self.check_log(report);
+        self.check_usage(report);
         let mut evicted = 0;
         for record in self.records {
             let reason = self.reason(record, &lines);
@@ -86,7 +93,10 @@ impl Facts<'_> {
         // Rejections of heads that were cut before the identity, or invalid before it.
         let mut anonymous = 0;
         for text in self.log.lines() {
-            let line = LogLine::parse(text);
+            let line = match self.log_format {
+                LogFormat::Combined => LogLine::parse_combined(text),
+                _ => LogLine::parse(text),
+            };
             let Some(id) = RequestId::find(text) else {
                 anonymous += 1;
                 if line.outcome == "complete" {
@@ -96,6 +106,12 @@ impl Facts<'_> {
             };
             if exchanges.get(&id).is_none_or(|exchange| exchange.started_at.is_none()) {
                 report.fail("log line without a request", text);
+            }
+            // The address of a connection that was reset before its accept may be unknown.
+            let is_answered = exchanges.get(&id).is_some_and(|it| it.answered_at.is_some());
+            let is_known = !matches!(&*line.client, "null" | "-");
+            if line.client != self.client(id) && (is_known || is_answered) {
+                report.fail("log line with another client", text);
             }
             if let Some(before) = lines.insert(id, line) {
                 report.fail("two log lines for a request", format!("{before:?}, then {text}"));
@@ -109,6 +125,8 @@ impl Facts<'_> {
             let is_rejected = matches!(head.status, 400 | 408 | 431 | 501 | 505);
             match lines.get(&id) {
                 None if is_rejected && anonymous > 0 => anonymous -= 1,
+                // The shutdown timeout may end a worker before it handles the end of a send.
+                None if !self.is_stopped_in_time() => {}
                 None => report.fail("no log line for a response", format!("{exchange:?}")),
                 Some(line) if line.status != head.status => {
                     let detail = format!("{line:?}, but the client has {exchange:?}");
@@ -124,9 +142,47 @@ impl Facts<'_> {
         lines
     }
 
+    /// Returns whether all workers ended before the shutdown timeout.
+    fn is_stopped_in_time(&self) -> bool {
+        let times = self.stop.requested.zip(self.stop.ended);
+        times.is_some_and(|(stop, ended)| ended.duration_since(stop) < self.timing.grace)
+    }
+
+    /// Returns the address of the client in the log.
+    fn client(&self, id: RequestId) -> String {
+        if self.sends_proxy_header {
+            format!("192.0.2.{}", id.client as u8)
+        } else {
+            super::CLIENTS.to_string()
+        }
+    }
+
+    /// Checks the sizes of the tables and buffers of workers whose connections have ended.
+    fn check_usage(&self, report: &Report) {
+        let is_in_time = self
+            .stop
+            .requested
+            .zip(self.stop.ended)
+            .is_some_and(|(stop, ended)| ended.duration_since(stop) < self.timing.grace);
+        for (index, worker) in self.metrics.workers.iter().enumerate() {
+            let usage = &worker.usage;
+            let is_empty = [&usage.connections, &usage.requests, &usage.buffered_bytes]
+                .iter()
+                .all(|gauge| gauge.get() == 0);
+            // Besides connections, a listener and the source of wake-ups have slots.
+            let slots = usage.connection_slots.get().saturating_sub(2);
+            let is_small = slots <= self.records.len() as u64
+                && usage.request_slots.get() <= usage.connection_slots.get();
+            if !is_small || (is_in_time && !is_empty) {
+                report.fail("tables of a worker", format!("worker {index}: {usage:?}"));
+            }
+        }
+    }
+
     /// Checks the logged outcome of a request whose response the client has completely.
     fn check_outcome(&self, line: &LogLine, exchange: &Exchange<Requested>, report: &Report) {
         let is_possible = match &*line.outcome {
+            "" => true,
             "complete" => !matches!(line.status, 408 | 413 | 431),
             "bad-request" => matches!(line.status, 400 | 408 | 413 | 417 | 431 | 501 | 505),
             "client-timeout" => line.request_time + TICK >= self.timing.min_timeout(),
@@ -193,7 +249,7 @@ impl Facts<'_> {
             }
             let ends_early = || {
                 let line = lines.get(&open.id);
-                line.is_none_or(|line| line.outcome == "client-disconnected")
+                line.is_none_or(|line| line.may_be("client-disconnected"))
             };
             if record.is_cut && self.had_file_faults && ends_early() {
                 return Some(Reason::FileEnded);
@@ -209,7 +265,7 @@ impl Facts<'_> {
         // Input that arrives after the close causes a reset, which discards the rest of a response.
         let was_sent = || {
             let line = open.and_then(|open| lines.get(&open.id));
-            record.ended == Ended::Failed && line.is_some_and(|line| line.outcome == "complete")
+            record.ended == Ended::Failed && line.is_some_and(|line| line.may_be("complete"))
         };
         (self.is_limited && (!record.is_cut || was_sent())).then_some(Reason::Evicted)
     }
@@ -245,12 +301,11 @@ impl Facts<'_> {
 
     /// Checks that requests that had arrived before a stop were answered.
     fn check_graceful_stop(&self, record: &ConnectionRecord<Requested>, report: &Report) {
-        let (Some(stop), Some(ended)) = (self.stop.requested, self.stop.ended) else { return };
-        let is_in_time = ended.duration_since(stop) < self.timing.grace;
+        let Some(stop) = self.stop.requested else { return };
         if self.swarm.level > FaultLevel::None
             || self.is_limited
             || self.had_file_faults
-            || !is_in_time
+            || !self.is_stopped_in_time()
             || record.own.has_quit
             || record.own.has_paused
             || record.own.has_half_closed

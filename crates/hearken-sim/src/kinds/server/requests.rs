@@ -5,11 +5,15 @@ use std::rc::Rc;
 
 use hearken::io::sim::World;
 use hearken::timer::Time;
+use hearken_http::{format_http_date, parse_http_date};
 
 use super::FileFaults;
-use super::site_model::SharedModel;
+use super::clock::Clock;
+use super::multipart::{self, parse_content_range};
+use super::site_model::{SharedModel, Version};
 use super::timing::Timing;
 use crate::client::{Exchange, Planned, RequestId, Script};
+use crate::response::Head;
 
 /// The kind of a request, which determines the statuses of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +28,8 @@ pub(super) enum Form {
     IfNoneMatch,
     /// A request with If-Match.
     IfMatch,
+    /// A request with If-Modified-Since.
+    IfModifiedSince,
     /// A path without a file.
     Missing,
     /// Another method.
@@ -43,6 +49,12 @@ pub(super) struct Requested {
     /// First byte of the requested range and the last, or a number of bytes from the end.
     range: Option<(u64, Option<u64>)>,
     is_suffix: bool,
+    /// Several byte ranges: the first byte and the last.
+    ranges: Vec<(u64, u64)>,
+    /// The body of a response with several byte ranges.
+    multipart: Vec<u8>,
+    /// The time in If-Modified-Since, in seconds since 1970.
+    since: u64,
     /// The ETag in a precondition, if it is one of the site.
     etag: Option<String>,
     /// Expected status, if there is only one.
@@ -60,6 +72,7 @@ pub(super) struct Requests {
     pub(super) world: World,
     pub(super) model: SharedModel,
     pub(super) timing: Timing,
+    pub(super) clock: Clock,
     pub(super) faults: Rc<FileFaults>,
     /// Maximum size of a request body.
     pub(super) max_body: u64,
@@ -136,6 +149,9 @@ impl Script for Requests {
             file: Some(file),
             range: None,
             is_suffix: false,
+            ranges: Vec::new(),
+            multipart: Vec::new(),
+            since: 0,
             etag: None,
             status: None,
             has_body: false,
@@ -170,10 +186,18 @@ impl Script for Requests {
                         requested.is_suffix = true;
                         fields += &format!("Range: bytes=-{first}\r\n");
                     }
+                    _ if self.draw(&[true, false]) => {
+                        requested.form = Form::Ranges;
+                        let count = self.draw(&[2, 3, 8]);
+                        requested.ranges = (0..count).map(|_| self.draw_range(max)).collect();
+                        let ranges = requested.ranges.iter();
+                        let ranges: Vec<_> =
+                            ranges.map(|(first, last)| format!("{first}-{last}")).collect();
+                        fields += &format!("Range: bytes={}\r\n", ranges.join(", "));
+                    }
                     _ => {
                         requested.form = Form::Ranges;
                         fields += self.draw(&[
-                            "Range: bytes=0-0,2-3\r\n",
                             "Range: bytes=5-1\r\n",
                             "Range: items=0-1\r\n",
                             "Range: bytes=0-0\r\nIf-Range: \"none\"\r\n",
@@ -235,6 +259,15 @@ impl Script for Requests {
                 requested.status = Some(400);
             }
             17 => requested.form = Form::Malformed,
+            18 => {
+                requested.form = Form::IfModifiedSince;
+                let model = self.model.borrow();
+                let versions = &model.files[file].versions;
+                let version = versions[self.world.decide(versions.len() as u32) as usize];
+                requested.since = version.modified + self.draw(&[1, 2, 0]) - 1;
+                let date = format_http_date(requested.since);
+                fields += &format!("If-Modified-Since: {}\r\n", String::from_utf8_lossy(&date));
+            }
             _ => {}
         }
         let has_response_body = method != "HEAD";
@@ -303,7 +336,8 @@ impl Script for Requests {
                 false => Ok(()),
             };
         }
-        if status == 503 && self.faults.lacked_descriptors.get() {
+        self.check_date(head, started, now)?;
+        if self.faults.statuses.borrow().contains(&status) {
             return Ok(());
         }
         let complete = exchange.sent_at.is_some();
@@ -357,7 +391,30 @@ impl Script for Requests {
             (Form::Get | Form::IfNoneMatch | Form::Ranges, 200) => {
                 retain(&mut candidates, &|of| Some(of) == length);
             }
-            (Form::Ranges, 206 | 416) => return Ok(()),
+            (Form::Ranges, 206) => {
+                requested.candidates = candidates;
+                return Ok(());
+            }
+            (Form::Ranges, 416) => return Ok(()),
+            (Form::IfModifiedSince, 200 | 304) => {
+                // A version from the future has the time of the first response that contained it.
+                let is_exact = !self.clock.has_jumped();
+                let since = requested.since;
+                for (index, version) in versions.iter().enumerate().take(64) {
+                    let is_newer = version.modified > since;
+                    let is_wrong = if status == 200 { !is_newer } else { is_newer && is_exact };
+                    if is_wrong {
+                        candidates &= !(1 << index);
+                    }
+                }
+                if candidates == 0 {
+                    return Err(format!("{status} to If-Modified-Since {since}: {versions:?}"));
+                }
+                if status == 304 {
+                    return Ok(());
+                }
+                retain(&mut candidates, &|of| Some(of) == length);
+            }
             // An empty file has no range that a response can name.
             (Form::Range, 200) if requested.is_suffix && length == Some(0) => {
                 retain(&mut candidates, &|of| of == 0);
@@ -398,7 +455,12 @@ impl Script for Requests {
 
     fn on_body(&mut self, exchange: &mut Exchange<Requested>, bytes: &[u8]) -> Result<(), String> {
         let at = exchange.received;
+        let status = exchange.head.as_ref().map_or(0, |head| head.status);
         let requested = &mut exchange.planned.request;
+        if requested.form == Form::Ranges && status == 206 {
+            requested.multipart.extend_from_slice(bytes);
+            return Ok(());
+        }
         let (Some(file), true) = (requested.file, requested.candidates != 0) else { return Ok(()) };
         let model = self.model.borrow();
         let before = requested.candidates;
@@ -416,6 +478,9 @@ impl Script for Requests {
     fn on_complete(&mut self, exchange: &mut Exchange<Requested>) -> Result<(), String> {
         let requested = &exchange.planned.request;
         let Some(head) = &exchange.head else { return Ok(()) };
+        if requested.form == Form::Ranges && head.status == 206 {
+            self.check_ranges(requested, head)?;
+        }
         let must_close = !exchange.planned.keep_alive;
         let is_old = head.field("connection") != Some("keep-alive");
         if must_close && !head.closes() && !(is_old && requested.form != Form::Malformed) {
@@ -438,6 +503,55 @@ impl Script for Requests {
 }
 
 impl Requests {
+    /// Draws a byte range that starts before `max`.
+    fn draw_range(&self, max: u32) -> (u64, u64) {
+        let first = u64::from(self.world.decide(max));
+        (first, first + self.draw(&[0, 1, 100, 10_000]))
+    }
+
+    /// Checks that the time of day was that of the head at some time while the request was open.
+    fn check_date(&self, head: &Head, from: Time, until: Time) -> Result<(), String> {
+        let field = head.field("date").unwrap_or_default();
+        match parse_http_date(field.as_bytes()) {
+            Some(date) if self.clock.had(date, from, until) => Ok(()),
+            _ => Err(format!("date '{field}': {:?}", self.clock)),
+        }
+    }
+
+    /// Checks a response with one or more of several requested ranges.
+    fn check_ranges(&self, requested: &Requested, head: &Head) -> Result<(), String> {
+        let body = &requested.multipart;
+        let parts = match head.field("content-range") {
+            Some(value) => {
+                let (first, last, total) = parse_content_range(value)
+                    .ok_or_else(|| format!("invalid Content-Range '{value}'"))?;
+                vec![multipart::Part { range: (first, last), total, content: body }]
+            }
+            None => multipart::parse(head.field("content-type").unwrap_or_default(), body)?,
+        };
+        let model = self.model.borrow();
+        let versions = requested.file.map_or(&[][..], |file| &model.files[file].versions);
+        let is_of = |version: &Version| {
+            let in_parts = |&(first, last): &(u64, u64)| {
+                let last = last.min(version.length.saturating_sub(1));
+                let mut ranges = parts.iter().map(|part| part.range);
+                first >= version.length || ranges.any(|range| range.0 <= first && range.1 >= last)
+            };
+            requested.ranges.iter().all(in_parts)
+                && parts.iter().all(|part| {
+                    part.total == version.length
+                        && part.content.len() as u64 == part.range.1 - part.range.0 + 1
+                        && version.contains(part.range.0, part.content)
+                })
+        };
+        let mut candidates = versions.iter().enumerate().take(64);
+        if candidates.any(|(index, it)| requested.candidates & 1 << index != 0 && is_of(it)) {
+            return Ok(());
+        }
+        let ranges: Vec<_> = parts.iter().map(|part| (part.range, part.total)).collect();
+        Err(format!("no current version has the ranges {ranges:?}"))
+    }
+
     /// Returns one of the ETags of the site.
     fn draw_etag(&self) -> Option<String> {
         let model = self.model.borrow();
@@ -460,11 +574,4 @@ impl Requested {
         let last = last.unwrap_or(u64::MAX).min(length.checked_sub(1)?);
         (first <= last).then_some((first, last))
     }
-}
-
-fn parse_content_range(value: &str) -> Option<(u64, u64, u64)> {
-    let (range, total) = value.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last).then_some((first, last, total.parse().ok()?))
 }

@@ -17,6 +17,15 @@ pub(super) struct Version {
     pub(super) length: u64,
     /// Time until which it is current.
     pub(super) until: Option<Time>,
+    /// Modification time in seconds since 1970.
+    pub(super) modified: u64,
+}
+
+/// The time of a change, and the time of day in seconds since 1970.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Change {
+    pub(super) at: Time,
+    pub(super) modified: u64,
 }
 
 impl Version {
@@ -57,31 +66,31 @@ pub(super) type SharedModel = Rc<RefCell<SiteModel>>;
 
 impl SiteModel {
     /// Adds a file.
-    pub(super) fn add(&mut self, name: String, length: u64, now: Time) -> &Version {
+    pub(super) fn add(&mut self, name: String, length: u64, now: Change) -> &Version {
         self.files.push(File { name, versions: Vec::new() });
         self.replace(self.files.len() - 1, length, now)
     }
 
     /// Adds a version of a file with new content.
-    pub(super) fn replace(&mut self, file: usize, length: u64, now: Time) -> &Version {
+    pub(super) fn replace(&mut self, file: usize, length: u64, now: Change) -> &Version {
         self.versions += 1;
         let phase = self.versions.wrapping_mul(7919) % content::PERIOD;
         self.push(file, phase, length, now)
     }
 
     /// Adds a version of a file that is a part of the current one.
-    pub(super) fn truncate(&mut self, file: usize, length: u64, now: Time) {
+    pub(super) fn truncate(&mut self, file: usize, length: u64, now: Change) {
         if let Some(&Version { phase, length: before, .. }) = self.files[file].versions.last() {
             self.push(file, phase, length.min(before), now);
         }
     }
 
-    fn push(&mut self, file: usize, phase: usize, length: u64, now: Time) -> &Version {
+    fn push(&mut self, file: usize, phase: usize, length: u64, now: Change) -> &Version {
         let versions = &mut self.files[file].versions;
         if let Some(current) = versions.last_mut() {
-            current.until = Some(now);
+            current.until = Some(now.at);
         }
-        versions.push(Version { phase, length, until: None });
+        versions.push(Version { phase, length, until: None, modified: now.modified });
         &versions[versions.len() - 1]
     }
 
@@ -100,7 +109,7 @@ mod tests {
     #[test]
     fn versions_recognise_their_own_content_only() {
         let mut model = SiteModel::default();
-        let now = Time::default();
+        let now = Change::default();
         let first = *model.add("a".to_owned(), 200_000, now);
         let second = *model.replace(0, 200_000, now);
         let content = first.content();
