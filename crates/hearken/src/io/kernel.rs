@@ -44,6 +44,12 @@ pub trait Kernel: fmt::Debug {
     /// when this returns; a Unix socket is connected.
     fn connect(&self, address: &Address, options: &ConnectOptions) -> io::Result<Self::Socket>;
 
+    /// Prepares a connected socket: [`Io::adopt`](super::Io::adopt).
+    fn prepare(&self, socket: OwnedFd) -> io::Result<Self::Socket> {
+        let _ = socket;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Creates a non-blocking pipe.
     fn pipe(&self) -> Result<Self::Pipe, Errno>;
 }
@@ -58,6 +64,11 @@ pub trait KernelSocket: Source + fmt::Debug + Sized + 'static {
 
     /// Returns the descriptor. `None` for a simulated socket.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Returns the descriptor itself. `None` for a simulated socket, which is closed.
+    fn into_descriptor(self) -> Option<OwnedFd> {
+        None
+    }
 
     /// Accepts a connection. Returns its peer's address with it if requested and an IP address.
     fn accept(&self, peers: bool) -> Result<(Self, Option<SocketAddr>), Errno>;
@@ -144,6 +155,11 @@ impl Kernel for Linux {
         sockets::connect(address, options)
     }
 
+    fn prepare(&self, socket: OwnedFd) -> io::Result<OwnedFd> {
+        sockets::prepare(&socket)?;
+        Ok(socket)
+    }
+
     fn pipe(&self) -> Result<Pipe, Errno> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Pipe { read, write })
@@ -159,6 +175,10 @@ impl KernelSocket for OwnedFd {
     #[inline]
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.as_fd())
+    }
+
+    fn into_descriptor(self) -> Option<OwnedFd> {
+        Some(self)
     }
 
     #[inline]

@@ -274,6 +274,29 @@ pub trait Io {
     /// As [`connect`](Io::connect).
     fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token>;
 
+    /// Adds a connected stream socket, such as one that another thread accepted. It is not yet
+    /// started. The socket becomes non-blocking and close-on-exec, and sends small messages
+    /// immediately (`TCP_NODELAY`). Nothing else may use its open file.
+    ///
+    /// # Errors
+    /// Errors of the kernel: not a socket. `Unsupported` over a simulated network.
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+        let _ = socket;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Removes an idle connection and returns its socket, to be [adopted](Io::adopt) by the instance
+    /// of another thread. The token is closed.
+    ///
+    /// Returns `None` and changes nothing for a listener, during a connect, send or relay, after the
+    /// end of the stream or a failure, and if the implementation may be receiving at this moment, as
+    /// [`uring`] and simulated networks do. Received bytes that the caller has not taken yet remain in
+    /// the socket.
+    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+        let _ = token;
+        None
+    }
+
     /// Starts accepting or receiving. Does nothing if receiving has ended or failed.
     fn start(&mut self, token: Token);
 

@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
@@ -217,6 +217,28 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
         let token = self.register(fd, self.initial_state);
         self.done.push_back(Completion { token, kind: CompletionKind::Connected(Ok(())) });
         Ok(token)
+    }
+
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+        let socket = self.kernel.prepare(socket)?;
+        Ok(self.register(socket, self.initial_state))
+    }
+
+    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+        let (fd, socket) = self.socket_mut(token)?;
+        fd.descriptor()?;
+        let busy = State::LISTENER
+            | State::CONNECTING
+            | State::RECEIVE_ENDED
+            | State::SEND_FAILED
+            | State::RELAY_SOURCE
+            | State::RELAY_TARGET;
+        if socket.state.intersects(busy) || socket.sends.is_some() {
+            return None;
+        }
+        self.wheel.cancel(token.slot());
+        self.sockets[token.slot() as usize] = Socket::default();
+        self.registry.remove(token).and_then(K::Socket::into_descriptor)
     }
 
     fn start(&mut self, token: Token) {

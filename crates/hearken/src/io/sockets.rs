@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags};
 use rustix::net::{SocketType, sockopt};
 
@@ -83,6 +83,17 @@ fn connecting(addr: SocketAddr, options: &ConnectOptions) -> io::Result<OwnedFd>
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Makes a connected stream socket non-blocking and close-on-exec, and a TCP socket send small
+/// messages immediately.
+pub(super) fn prepare(fd: &OwnedFd) -> io::Result<()> {
+    fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    ioctl_fionbio(fd, true)?;
+    if sockopt::socket_domain(fd)? != AddressFamily::UNIX {
+        sockopt::set_tcp_nodelay(fd, true)?;
+    }
+    Ok(())
 }
 
 fn connected(path: &Path) -> io::Result<OwnedFd> {

@@ -42,7 +42,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -412,6 +412,11 @@ impl<R: RingInterface, K: RingKernel> Io for UringIo<R, K> {
         let mut state = State::LISTENER;
         state.set(State::REPORTS_PEERS, options.peers && address.is_inet());
         Ok(self.sockets.insert(fd, state))
+    }
+
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+        let socket = self.kernel.prepare(socket)?;
+        Ok(self.sockets.insert(socket, State::empty()))
     }
 
     fn reserve(&mut self, connections: usize) {

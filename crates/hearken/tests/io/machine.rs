@@ -2,18 +2,19 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearken::io::{Io, Relay};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Case;
 use crate::hop::Hop;
-use crate::net::{Kind, LONG, Net, Random, Relayed, between, file, part, pattern};
+use crate::net::{Kind, LONG, Net, Random, Relayed, between, file, loopback, part, pattern};
 use crate::suite::in_child_process;
 
 /// Checks that many wake-ups before a wait end it, and are reported once.
@@ -257,6 +258,68 @@ pub(crate) fn listener_stops_without_free_descriptors<I: Relay>(case: &Case<'_, 
         net.pair();
         assert_eq!(net.accept_failures.len(), 2);
     });
+}
+
+/// Checks that an adopted socket works like an accepted one, with bytes that arrived before.
+pub(crate) fn adopts_sockets_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.write_all(b"request").unwrap();
+    let token = net.io.adopt(listener.accept().unwrap().0.into()).unwrap();
+    net.run_until_idle();
+    assert_eq!(net.seen(token).received, b"");
+    assert_eq!(net.io.peer_addr(token).unwrap(), client.local_addr().unwrap());
+    assert!(rustix::net::sockopt::tcp_nodelay(net.io.socket(token).unwrap()).unwrap());
+    net.io.start(token);
+    net.expect_received(token, b"request");
+    net.send(token, b"response");
+    net.expect_sent(token, 1);
+    client.shutdown(Shutdown::Write).unwrap();
+    net.expect_end(token, b"request");
+    net.io.close(token);
+    let mut received = String::new();
+    client.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "response");
+    let file = file(b"not a socket");
+    let error = net.io.adopt(file.try_clone().unwrap()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::NOTSOCK.raw_os_error()));
+}
+
+/// Checks that an idle connection moves to another instance with the bytes that arrive meanwhile,
+/// and that others are not released.
+pub(crate) fn released_connections_continue_in_another_instance<I: Relay>(case: &Case<'_, I>) {
+    let (mut net, mut other) = (Net::new(case), Net::new(case));
+    assert!(net.io.release(net.listener).is_none());
+    let (from, to) = net.started_pair();
+    net.send(from, b"first");
+    net.expect_received(to, b"first");
+    net.run_until_idle();
+    net.io.set_deadline(to, Some(net.io.now()));
+    let Some(socket) = net.io.release(to) else {
+        assert_eq!(net.io.open_count(), 3);
+        return; // The implementation releases none.
+    };
+    assert_eq!(net.io.open_count(), 2);
+    assert!(net.io.release(to).is_none());
+    net.send(from, b"second");
+    net.expect_sent(from, 2);
+    let moved = other.io.adopt(socket).unwrap();
+    other.io.start(moved);
+    other.expect_received(moved, b"second");
+    other.send(moved, b"third");
+    other.expect_sent(moved, 1);
+    net.expect_received(from, b"third");
+    // A connection that is sending.
+    other.io.stop(moved);
+    other.send_body(moved, Bytes::from(pattern(1, LONG)));
+    assert!(other.io.release(moved).is_none());
+    assert_eq!(net.seen(to).deadlines, 0);
+    // One that ended.
+    net.io.abort(from);
+    other.io.start(moved);
+    other.run("the reset is reported", |other| other.seen(moved).failed.is_some());
+    assert!(other.io.release(moved).is_none());
 }
 
 /// Checks that connections close their descriptors in every state, and that the `Io` closes all.

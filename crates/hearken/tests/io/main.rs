@@ -191,6 +191,8 @@ clauses! {
         another_thread_ends_a_wait
         woken_completions_have_no_connection
         serves_clients_of_the_standard_library
+        adopts_sockets_of_the_standard_library
+        released_connections_continue_in_another_instance
         receives_from_an_active_peer_after_exhaustion
         listener_stops_without_free_descriptors
         descriptors_do_not_leak

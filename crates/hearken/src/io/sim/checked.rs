@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::event::Token;
@@ -215,6 +215,19 @@ impl<I: Io> Io for Checked<I> {
             Err(_) => self.check_open_count(),
         }
         token
+    }
+
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+        let token = self.io.adopt(socket)?;
+        self.insert(token, Record::default());
+        Ok(token)
+    }
+
+    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+        let socket = self.io.release(token)?;
+        self.open_sockets.remove(token);
+        self.check_open_count();
+        Some(socket)
     }
 
     fn start(&mut self, token: Token) {
