@@ -256,6 +256,22 @@ pub trait Io {
     /// empty, contains a zero byte or is longer than 108 bytes.
     fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token>;
 
+    /// Adds a listening socket that other instances add too, each with its own descriptor. It is not
+    /// yet started. A connection wakes as few of the instances as the mechanism allows, and at least
+    /// one. Of `options`, [`peers`](ListenOptions::peers) applies. The socket becomes non-blocking and
+    /// close-on-exec.
+    ///
+    /// A connection that wakes an instance may be left over when that instance stops accepting.
+    /// [`start`](Io::start) therefore tries to accept at once.
+    ///
+    /// # Errors
+    /// Errors of the kernel: not a socket. `Unsupported` over a simulated network, and if the
+    /// mechanism reports the events of a socket to one instance only, as those with signals do.
+    fn share_listener(&mut self, socket: OwnedFd, options: &ListenOptions) -> io::Result<Token> {
+        let _ = (socket, options);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Starts to connect, from `source` if given; completes with [`CompletionKind::Connected`].
     ///
     /// # Errors

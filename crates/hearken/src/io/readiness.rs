@@ -34,7 +34,7 @@ use super::{
 };
 use super::{CloseMode, PeekResult, Relay, SendOutcome};
 use crate::event::{Interest, Readiness, Token};
-use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
+use crate::mechanism::{Counters, Mechanism, Registry, Sharing, Trigger};
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
@@ -219,9 +219,20 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
         Ok(token)
     }
 
+    fn share_listener(&mut self, socket: OwnedFd, options: &ListenOptions) -> io::Result<Token> {
+        if self.registry.semantics().sharing == Sharing::Owner {
+            let reason = "the mechanism reports the events of a socket to one instance only";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        let socket = self.kernel.prepare(socket)?;
+        let mut state = State::LISTENER | State::SHARED;
+        state.set(State::REPORTS_PEERS, options.peers && socket.local_addr().is_ok());
+        Ok(self.register(socket, state))
+    }
+
     fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
         let socket = self.kernel.prepare(socket)?;
-        Ok(self.register(socket, self.initial_state))
+        Ok(self.register(socket, self.connected_state()))
     }
 
     fn release(&mut self, token: Token) -> Option<OwnedFd> {
@@ -249,6 +260,9 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
             return;
         }
         socket.state.insert(State::STARTED);
+        if socket.state.contains(State::SHARED) {
+            socket.state.insert(State::READABLE);
+        }
         if socket.state.contains(State::READABLE) {
             self.enqueue(token, Queue::ThisTurn);
         } else {

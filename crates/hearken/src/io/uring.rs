@@ -414,6 +414,13 @@ impl<R: RingInterface, K: RingKernel> Io for UringIo<R, K> {
         Ok(self.sockets.insert(fd, state))
     }
 
+    fn share_listener(&mut self, socket: OwnedFd, options: &ListenOptions) -> io::Result<Token> {
+        let socket = self.kernel.prepare(socket)?;
+        let mut state = State::LISTENER;
+        state.set(State::REPORTS_PEERS, options.peers && socket.local_addr().is_ok());
+        Ok(self.sockets.insert(socket, state))
+    }
+
     fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
         let socket = self.kernel.prepare(socket)?;
         Ok(self.sockets.insert(socket, State::empty()))

@@ -287,6 +287,11 @@ impl<M: Mode> Mechanism for Epoll<M> {
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
+        if M::TRIGGER == Trigger::OneShot {
+            // The kernel refuses EPOLLEXCLUSIVE with EPOLLONESHOT (EINVAL), so all are woken.
+            // SAFETY: the caller fulfils the requirements.
+            return unsafe { self.declare(fd, token, interest) };
+        }
         // SAFETY: the caller keeps fd open.
         let source = unsafe { borrow(fd) };
         let data = epoll::EventData::new_u64(token.to_bits());

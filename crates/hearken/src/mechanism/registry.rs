@@ -226,15 +226,19 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
     }
 
     /// Declares interest in an open file that other instances watch too: see
-    /// [`Mechanism::declare_exclusive`].
+    /// [`Mechanism::declare_exclusive`]. Changes the interest if it was declared like this before.
     ///
     /// # Errors
-    /// The errors of [`declare`](Registry::declare). `EEXIST` if interest is declared already.
+    /// The errors of [`declare`](Registry::declare). `EEXIST` if interest was declared by
+    /// [`declare`](Registry::declare).
     pub fn declare_exclusive(&mut self, token: Token, interest: Interest) -> io::Result<()> {
         let slot = self.slots.get_mut(token.slot() as usize);
         let slot = slot
             .filter(|slot| slot.generation == token.generation() && slot.source.is_some())
             .ok_or(Errno::NOENT)?;
+        if slot.declared && slot.exclusive {
+            return self.declare(token, interest);
+        }
         if slot.declared {
             return Err(Errno::EXIST.into());
         }

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hearken::io::{Io, Relay};
+use hearken::Token;
+use hearken::io::{Io, ListenOptions, Relay};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -258,6 +259,55 @@ pub(crate) fn listener_stops_without_free_descriptors<I: Relay>(case: &Case<'_, 
         net.pair();
         assert_eq!(net.accept_failures.len(), 2);
     });
+}
+
+/// Checks that instances accept from one listener, each connection once, and that one accepts what
+/// another left over.
+pub(crate) fn instances_share_a_listener<I: Relay>(case: &Case<'_, I>) {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut options = ListenOptions::default();
+    options.peers = true;
+    let share = || {
+        let mut net = Net::new(case);
+        let shared = net.io.share_listener(listener.try_clone().unwrap().into(), &options);
+        shared.map(|shared| {
+            net.io.start(shared);
+            net.run_until_idle();
+            (net, shared)
+        })
+    };
+    let mut nets = match (share(), share()) {
+        (Ok(one), Ok(other)) => [one, other],
+        (Err(error), _) | (_, Err(error)) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            return;
+        }
+    };
+    let clients: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let accepted = |nets: &[(Net<I>, Token); 2]| -> usize {
+        nets.iter().map(|(net, _)| net.accepted.len()).sum()
+    };
+    for _ in 0..1000 {
+        if accepted(&nets) == clients.len() {
+            break;
+        }
+        nets.iter_mut().for_each(|(net, _)| net.run_until_idle());
+    }
+    assert_eq!(accepted(&nets), clients.len());
+    assert!(nets[0].0.last_peer.or(nets[1].0.last_peer).is_some());
+    // One stops before it can accept.
+    let [(first, shared), (second, other)] = &mut nets;
+    first.io.stop(*shared);
+    second.io.stop(*other);
+    first.run_until_idle();
+    second.run_until_idle();
+    let before = first.accepted.len();
+    let _late = TcpStream::connect(addr).unwrap();
+    first.run_until_idle();
+    second.run_until_idle();
+    first.io.start(*shared);
+    first.run("the connection is accepted", |net| net.accepted.len() > before);
 }
 
 /// Checks that an adopted socket works like an accepted one, with bytes that arrived before.

@@ -191,6 +191,7 @@ clauses! {
         another_thread_ends_a_wait
         woken_completions_have_no_connection
         serves_clients_of_the_standard_library
+        instances_share_a_listener
         adopts_sockets_of_the_standard_library
         released_connections_continue_in_another_instance
         receives_from_an_active_peer_after_exhaustion

@@ -64,6 +64,7 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("unix::accepts_clients_of_the_standard_library", CLIENTS),
     ("relay_ends::urgent_data_is_discarded", CLIENTS),
     ("machine::serves_clients_of_the_standard_library", CLIENTS),
+    ("machine::instances_share_a_listener", "it uses the process's descriptors"),
     ("machine::adopts_sockets_of_the_standard_library", "it uses the process's descriptors"),
     ("machine::receives_from_an_active_peer_after_exhaustion", CLIENTS),
     ("machine::listener_stops_without_free_descriptors", "it limits the process's descriptors"),

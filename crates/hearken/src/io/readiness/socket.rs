@@ -60,6 +60,8 @@ bitflags::bitflags! {
         const RELAY_TARGET = 8192;
         /// The relay to the socket waits until the socket is writable.
         const NEEDS_SPACE = 16384;
+        /// Other instances accept from the listener too.
+        const SHARED = 32768;
     }
 }
 

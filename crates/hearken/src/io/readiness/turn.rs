@@ -26,6 +26,15 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
         token
     }
 
+    /// Returns the state of a socket that is already connected.
+    pub(super) fn connected_state(&self) -> State {
+        let state = match self.policy.order {
+            Order::TryFirst => State::READABLE,
+            Order::WaitFirst => State::empty(),
+        };
+        state | self.initial_state
+    }
+
     /// Returns the descriptor and the record of an open socket.
     #[inline]
     pub(super) fn socket_mut(&mut self, token: Token) -> Option<(&K::Socket, &mut Socket)> {
@@ -97,7 +106,12 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
                 }
                 InterestPolicy::Once => Interest::READ | Interest::WRITE,
             };
-            if let Err(error) = self.registry.declare(token, interest) {
+            let declared = if state.contains(State::SHARED) {
+                self.registry.declare_exclusive(token, interest)
+            } else {
+                self.registry.declare(token, interest)
+            };
+            if let Err(error) = declared {
                 self.fail_declaration(token, error);
             }
         }
@@ -239,11 +253,7 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
                         self.sockets[token.slot() as usize].state.insert(State::QUEUED);
                         self.turn.push_front(token);
                     }
-                    let state = match self.policy.order {
-                        Order::TryFirst => State::READABLE,
-                        Order::WaitFirst => State::empty(),
-                    };
-                    let token = self.register(accepted, state | self.initial_state);
+                    let token = self.register(accepted, self.connected_state());
                     break CompletionKind::Accepted { token, peer: peer.map(Box::new) };
                 }
                 Err(Errno::AGAIN) => {

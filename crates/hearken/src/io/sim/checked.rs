@@ -217,6 +217,12 @@ impl<I: Io> Io for Checked<I> {
         token
     }
 
+    fn share_listener(&mut self, socket: OwnedFd, options: &ListenOptions) -> io::Result<Token> {
+        let token = self.io.share_listener(socket, options)?;
+        self.insert(token, Record { listener: true, ..Record::default() });
+        Ok(token)
+    }
+
     fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
         let token = self.io.adopt(socket)?;
         self.insert(token, Record::default());
