@@ -151,6 +151,13 @@ pub trait Script {
         out: &mut Vec<u8>,
     ) -> Planned<Self::Request>;
 
+    /// Returns the status that opens a tunnel, if the request asks for one. The client sends what
+    /// follows the head of the request through the tunnel.
+    fn tunnel_status(&self, request: &Self::Request) -> Option<u16> {
+        let _ = request;
+        None
+    }
+
     /// Checks the head of a response.
     ///
     /// # Errors
@@ -239,6 +246,8 @@ struct Client<R> {
     received: u64,
     /// Position in the stream at which the client waits for 100 (Continue).
     hold: Option<u64>,
+    /// Position in the stream at which the client waits for a tunnel.
+    tunnel: Option<u64>,
     has_stopped_sending: bool,
     /// Whether sending failed.
     has_failed: bool,
@@ -348,6 +357,7 @@ impl<S: Script> Clients<'_, S> {
             sends: 0,
             received: 0,
             hold: None,
+            tunnel: None,
             has_stopped_sending: false,
             has_failed: false,
             connect_at: Some(now + delay),
@@ -544,6 +554,12 @@ impl<S: Script> Clients<'_, S> {
                     return;
                 }
             }
+            if let Some(tunnel) = client.tunnel {
+                end = end.min((tunnel - base) as usize);
+                if end <= client.position {
+                    return;
+                }
+            }
             let is_done = io.send_now(token, &client.output[client.position..end]);
             client.sent += (end - client.position) as u64;
             client.position = end;
@@ -594,6 +610,8 @@ impl<S: Script> Clients<'_, S> {
             let planned = self.script.request(id, is_last, &mut client.output);
             let start = client.sent + before as u64;
             let end = client.sent + client.output.len() as u64;
+            let is_tunnel = self.script.tunnel_status(&planned.request).is_some();
+            client.tunnel = is_tunnel.then_some(start + planned.head_length as u64);
             if planned.expects {
                 client.hold = Some(start + planned.head_length as u64);
             }
@@ -697,6 +715,12 @@ impl<S: Script> Clients<'_, S> {
                     if exchange.started_at.is_none() && !is_timeout {
                         Err(format!("response {} before the request", head.status))
                     } else {
+                        let tunnel = self.script.tunnel_status(&exchange.planned.request);
+                        if let Some(status) = tunnel {
+                            client.has_stopped_sending |= head.status != status;
+                            client.tunnel = None;
+                            client.send_at.get_or_insert(now);
+                        }
                         exchange.head = Some(head);
                         self.script.on_head(now, exchange)
                     }
@@ -802,6 +826,7 @@ impl<S: Script> Clients<'_, S> {
         (client.planned, client.sends) = (0, 0);
         client.has_stopped_sending = false;
         client.has_failed = false;
+        client.tunnel = None;
         client.connect_at = Some(now + self.draw_pause() / 2);
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io::Write;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use hearken::io::{Address, Completion, CompletionKind, Io, ListenOptions};
 use hearken::timer::Time;
 use hearken::{Token, Waker};
 use hearken_http::{Body, BodyReader, Limits, Method, RequestParser};
+use hearken_server::runtime::proxy_protocol::{self, Parsed};
 
 use crate::client::RequestId;
 use crate::content;
@@ -70,6 +72,8 @@ pub struct Arrival {
     pub received: u64,
     /// Whether the request was received completely.
     pub is_complete: bool,
+    /// Address of the client according to the PROXY protocol header of the connection.
+    pub client: Option<IpAddr>,
 }
 
 /// Settings of all origins of a history.
@@ -87,6 +91,10 @@ pub struct OriginSettings {
     pub timeout: Duration,
     /// Maximum length of a body.
     pub max_length: u64,
+    /// Number of the first origin that is no HTTP server and echoes what it receives.
+    pub first_echo: usize,
+    /// Whether connections start with a PROXY protocol header.
+    pub proxy_protocol: bool,
 }
 
 /// The state of origins that other programs use.
@@ -115,11 +123,16 @@ enum Step {
     Pause(Duration),
     Close,
     Abort,
+    Shutdown,
     /// Nothing happens any more.
     Hang,
 }
 
 enum State {
+    /// Before the PROXY protocol header.
+    Preamble,
+    /// A tunnel, whose bytes are sent back until this many were.
+    Echo(u64),
     /// Between requests, or within a head.
     Head,
     Body {
@@ -149,6 +162,8 @@ struct Connection {
     has_ended: bool,
     /// Whether a 100 (Continue) may be useful.
     expects: bool,
+    /// Address of the client according to the PROXY protocol header.
+    client: Option<IpAddr>,
 }
 
 /// An origin's listener.
@@ -332,7 +347,9 @@ impl Servers<'_> {
             }
             CompletionKind::End => {
                 connection.has_ended = true;
-                if connection.steps.is_empty() {
+                // The rest of an echo is sent first.
+                let is_sending = connection.sends > 0 && matches!(connection.state, State::Echo(_));
+                if connection.steps.is_empty() && !is_sending {
                     self.close(io, index, false);
                 }
             }
@@ -359,7 +376,11 @@ impl Servers<'_> {
             origin,
             input: Vec::new(),
             parser: RequestParser::new(),
-            state: State::Head,
+            state: match () {
+                () if origin >= self.settings.first_echo => State::Echo(u64::MAX),
+                () if self.settings.proxy_protocol => State::Preamble,
+                () => State::Head,
+            },
             steps: VecDeque::new(),
             act_at: None,
             receive_at: None,
@@ -367,6 +388,7 @@ impl Servers<'_> {
             requests: 0,
             has_ended: false,
             expects: false,
+            client: None,
         });
         io.start(token);
     }
@@ -404,6 +426,18 @@ impl Servers<'_> {
                         return;
                     }
                 }
+                State::Preamble => match proxy_protocol::parse(&connection.input) {
+                    Ok(Parsed::Header { len, source, .. }) => {
+                        drop(connection.input.drain(..len));
+                        connection.client = source.map(|source| source.ip());
+                        connection.state = State::Head;
+                    }
+                    Ok(Parsed::Incomplete) => return,
+                    Err(error) => {
+                        return self.report.fail("malformed header at an origin", error);
+                    }
+                },
+                State::Echo(_) => return self.echo(io, index, now),
             }
             if let Some(connection) = &self.connections[index]
                 && let State::Head = connection.state
@@ -448,7 +482,8 @@ impl Servers<'_> {
         let is_complete = request.body == Body::None;
         let is_head = request.method == Method::Head;
         let mut arrivals = self.shared.arrivals.borrow_mut();
-        arrivals.push(Arrival { id, origin, is_safe, at: now, received: 0, is_complete });
+        let client = connection.client;
+        arrivals.push(Arrival { id, origin, is_safe, at: now, received: 0, is_complete, client });
         let arrival = arrivals.len() - 1;
         drop(arrivals);
         if is_reused && self.settings.disconnect && self.decide(8) == 7 {
@@ -456,6 +491,10 @@ impl Servers<'_> {
             let is_abort = self.draw(&[false, true]);
             self.close(io, index, is_abort);
             return None;
+        }
+        if request.field("upgrade").is_some() && self.switch_protocol(index, id) {
+            self.continue_response(io, index, now);
+            return Some(request.head_len);
         }
         let is_pending = !is_complete && self.draw(&[true, true, true, false]);
         let is_slow = self.settings.delay && !is_complete && self.draw(&[false, true]);
@@ -481,6 +520,55 @@ impl Servers<'_> {
             }
         }
         Some(request.head_len)
+    }
+
+    /// Sends received bytes of a tunnel back.
+    fn echo(&mut self, io: &mut impl Io, index: usize, now: Time) {
+        let is_broken =
+            self.settings.misbehave > 0 && self.decide(1000) >= 1000 - self.settings.misbehave;
+        let pause = self.draw_pause() / 8;
+        let Some(connection) = &mut self.connections[index] else { return };
+        // Unix sockets have no resets.
+        let is_unix = matches!(self.settings.addresses[connection.origin], Address::Unix(_));
+        let State::Echo(left) = &mut connection.state else { return };
+        let mut bytes = std::mem::take(&mut connection.input);
+        if *left == 0 {
+            return;
+        }
+        bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+        *left -= bytes.len() as u64;
+        let is_last = *left == 0;
+        if is_broken {
+            connection.steps.push_back(if is_unix { Step::Hang } else { Step::Abort });
+        }
+        if !pause.is_zero() {
+            connection.steps.push_back(Step::Pause(pause));
+        }
+        connection.steps.push_back(Step::Send(bytes));
+        if is_last {
+            connection.steps.push_back(Step::Shutdown);
+        }
+        self.continue_response(io, index, now);
+    }
+
+    /// Switches to a protocol that echoes. Returns false if the origin refuses.
+    fn switch_protocol(&mut self, index: usize, id: RequestId) -> bool {
+        if self.draw(&[false, false, false, true]) {
+            return false;
+        }
+        let pause = self.draw_pause();
+        let length = self.draw(&[u64::MAX, u64::MAX, u64::MAX, 0, 100, 5_000]);
+        let fields = "Connection: Upgrade\r\nUpgrade: echo\r\n";
+        let Some(connection) = &mut self.connections[index] else { return false };
+        let (origin, phase) = (connection.origin, request_phase(id));
+        let identity = format!("X-Sim: {id} {origin} {phase} {length}\r\n");
+        let head = format!("HTTP/1.1 101 Switching Protocols\r\n{fields}{identity}\r\n");
+        connection.state = State::Echo(length);
+        connection.steps.extend([Step::Pause(pause), Step::Send(head.into_bytes())]);
+        if length == 0 {
+            connection.steps.push_back(Step::Shutdown);
+        }
+        true
     }
 
     /// Reads a part of a body. Returns whether there may be more to read.
@@ -670,6 +758,7 @@ impl Servers<'_> {
                 Some(Step::Pause(pause)) => connection.act_at = Some(now + pause),
                 Some(Step::Close) => return self.close(io, index, false),
                 Some(Step::Abort) => return self.close(io, index, true),
+                Some(Step::Shutdown) => io.shutdown(connection.token),
                 _ => {}
             }
         }

@@ -505,8 +505,9 @@ impl Front {
     fn abort_at<T: Transport>(&mut self, io: &mut T, index: u32, outcome: Outcome) {
         let request = &mut self.requests[index];
         request.outcome = outcome;
+        let is_sending = self.connections.get(request.token).sends > 0;
         let broken = request.stage == Stage::Tunnel
-            && !matches!(outcome, Outcome::Complete | Outcome::IdleTimeout);
+            && (is_sending || !matches!(outcome, Outcome::Complete | Outcome::IdleTimeout));
         // The client would take a regular close for the end of the response.
         let resets = broken || request.facts.contains(Facts::UNTIL_CLOSE);
         self.close_request(io, index, resets);

@@ -171,7 +171,9 @@ impl Connections {
             Route::Address(addr) => {
                 let connections = idle.addresses.get_mut(&addr)?;
                 let mut found = None;
-                while let (None, Some((key, token))) = (found, connections.pop()) {
+                while found.is_none()
+                    && let Some((key, token)) = connections.pop()
+                {
                     idle.count -= 1;
                     found = is_idle(all, key, token).then_some(key);
                 }
@@ -293,6 +295,24 @@ impl IdleLifetimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keeps_the_other_idle_connections_to_an_address() {
+        let mut connections = Connections::for_addresses(3);
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let route = Route::Address(address);
+        let add = |connections: &mut Connections, slot| {
+            let key = connections.insert(Token::new(slot, 0), route, Some(address), 0);
+            connections[key].exchange = None;
+            connections.release_idle(key)
+        };
+        assert!((0..3).all(|slot| add(&mut connections, slot)));
+        assert!(!add(&mut connections, 3));
+        for key in [2, 1, 0] {
+            assert_eq!(connections.acquire_idle(route), Some(key));
+        }
+        assert_eq!(connections.acquire_idle(route), None);
+    }
 
     #[test]
     fn learns_the_lifetime_of_idle_connections() {

@@ -2,7 +2,9 @@
 //! of every kind.
 
 mod checks;
+mod form;
 mod requests;
+mod usage;
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +21,7 @@ use hearken_server::proxy::config::{
 };
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::administration::UpstreamCommand;
+use hearken_server::runtime::network::Network;
 use hearken_server::simulation::{Environment, Memory, SimulatedProxy, SimulatedServer};
 use hearken_server::{Config, HalfClose, Timeouts};
 
@@ -29,6 +32,7 @@ use crate::origin::{self, HEALTH_PATH, OriginSettings, Origins};
 use crate::scheduler::Program;
 use crate::swarm::{FaultLevel, Swarm};
 use checks::Facts;
+pub(super) use form::Form;
 use requests::{Requested, Requests};
 
 /// A proxy, its clients and its origins.
@@ -57,6 +61,13 @@ pub(super) struct Limits {
     is_limited: bool,
     /// Whether origins do nothing that makes a request fail.
     has_good_origins: bool,
+    form: Form,
+    /// The version of the PROXY protocol header that clients send.
+    client_header: Option<ProxyProtocol>,
+    /// Maximum number of idle upstream connections of a worker.
+    max_idle: usize,
+    /// Maximum number of queued requests of a worker.
+    max_queue: usize,
 }
 
 impl Limits {
@@ -66,7 +77,7 @@ impl Limits {
         let of = &self.server;
         let upstream = of.queue + (of.connect + of.send + of.response_header) * self.max_attempts;
         let client = header + body + upload + keepalive + send * 2 + self.grace + self.defer;
-        client + upstream * 2 + of.response_body + of.tunnel + Duration::from_secs(60)
+        client + upstream * 2 + of.response_body + of.tunnel * 2 + Duration::from_secs(60)
     }
 }
 
@@ -102,12 +113,12 @@ pub(super) fn draw_timeouts(simulation: &Simulation) -> ProxyTimeouts {
 pub(super) fn draw_config(
     simulation: &Simulation,
     server: ProxyTimeouts,
-    upstreams: Upstreams,
+    mode: ProxyMode,
 ) -> (Config, u64) {
     let seconds = Duration::from_secs;
     let ms = Duration::from_millis;
     let draw = |values: &[Duration]| simulation.draw(values);
-    let mut proxy = ProxyConfig::new(ProxyMode::Reverse(upstreams));
+    let mut proxy = ProxyConfig::new(mode);
     proxy.timeouts = server;
     proxy.fields.via = "sim".to_owned();
     proxy.fields.preserve_host = simulation.draw(&[true, false]);
@@ -137,11 +148,30 @@ pub(super) fn draw_config(
 
 impl Drawn {
     fn new(simulation: &Simulation) -> Drawn {
+        let form = Form::draw(simulation);
         let server = draw_timeouts(simulation);
-        let origins = draw_origins(simulation, server.response_header);
-        let upstreams = draw_upstreams(simulation, &origins.addresses);
-        let max_attempts = upstreams.max_attempts.get();
-        let (config, max_body) = draw_config(simulation, server, upstreams);
+        let mut origins = draw_origins(simulation, form, server.response_header);
+        let (mode, max_attempts, max_idle, max_queue) = if form == Form::Forward {
+            let forward = form::draw_forward(simulation, &mut origins);
+            let keepalive = forward.keepalive;
+            (ProxyMode::Forward(forward), form::MAX_ADDRESSES, keepalive, 0)
+        } else {
+            let mut upstreams = draw_upstreams(simulation, &origins.addresses);
+            upstreams.send_proxy_protocol = form.draw_header(simulation);
+            origins.proxy_protocol = upstreams.send_proxy_protocol.is_some();
+            if form == Form::Tunnels && simulation.draw(&[false, false, false, true]) {
+                upstreams.balance = Balance::Hash(HashKey::Host);
+            }
+            let (max_idle, max_queue) = (upstreams.keepalive, upstreams.max_queue);
+            let max_attempts = upstreams.max_attempts.get();
+            (ProxyMode::Reverse(upstreams), max_attempts, max_idle, max_queue)
+        };
+        let (mut config, max_body) = draw_config(simulation, server, mode);
+        let workers = config.event_loops.workers.get();
+        let client_header = form.draw_header(simulation);
+        if client_header.is_some() {
+            config.proxy_protocol = vec![Network::new(CLIENTS, 24)];
+        }
         let loops = &config.event_loops;
         let limits = Limits {
             client: config.timeouts,
@@ -153,6 +183,10 @@ impl Drawn {
             max_body,
             is_limited: loops.max_connections.is_some(),
             has_good_origins: origins.misbehave == 0 && !origins.disconnect && !origins.delay,
+            form,
+            client_header,
+            max_idle: max_idle.div_ceil(workers),
+            max_queue: max_queue.div_ceil(workers),
         };
         Drawn { config, limits, origins }
     }
@@ -167,9 +201,9 @@ fn max_length(swarm: &Swarm) -> u64 {
     }
 }
 
-fn draw_origins(simulation: &Simulation, timeout: Duration) -> OriginSettings {
+fn draw_origins(simulation: &Simulation, form: Form, timeout: Duration) -> OriginSettings {
     let count = simulation.draw(&[3, 3, 2, 1]);
-    let is_unix = simulation.draw(&[false, false, false, true]);
+    let is_unix = form != Form::Forward && simulation.draw(&[false, false, false, true]);
     let address = |index: u16| match is_unix && index == 0 {
         true => hearken::io::Address::Unix(Path::new("/run/origin").into()),
         false => SocketAddr::new(ORIGINS, FIRST_PORT + index).into(),
@@ -181,6 +215,8 @@ fn draw_origins(simulation: &Simulation, timeout: Duration) -> OriginSettings {
         delay: simulation.draw(&[false, true]),
         timeout,
         max_length: max_length(&simulation.swarm),
+        first_echo: usize::from(count),
+        proxy_protocol: false,
     }
 }
 
@@ -231,13 +267,14 @@ pub(super) fn draw_upstreams(
     });
     upstreams.slow_start = simulation.draw(&[seconds(0), seconds(0), seconds(2)]);
     upstreams.resolve_interval = simulation.draw(&[seconds(30), seconds(1)]);
-    upstreams.send_proxy_protocol = None::<ProxyProtocol>;
     upstreams
 }
 
 /// The proxy, its background programs, and when it was stopped.
 struct Subject {
     server: SimulatedServer,
+    /// Number of upstream servers of a reverse proxy.
+    servers: usize,
     origins: Rc<Origins>,
     running: Cell<usize>,
     requested: Cell<Option<Time>>,
@@ -273,6 +310,9 @@ impl Subject {
         let world = program.host().world().clone();
         let proxy = &self.server.proxies()[0];
         let servers = proxy.upstreams(world.now());
+        if servers.is_empty() {
+            return;
+        }
         for _ in 0..1 + world.decide(4) {
             let pause = [1, 10, 100, 1_000][world.decide(4) as usize];
             program.sleep_until(world.now() + Duration::from_millis(pause));
@@ -298,12 +338,21 @@ pub(super) fn run_checks(proxy: &SimulatedProxy, program: Program<'_>) {
     }
 }
 
-/// Resolves names to the address of the origins until the proxy stops.
-pub(super) fn run_resolver(proxy: &SimulatedProxy, program: Program<'_>, is_faulty: bool) {
+/// Resolves names until the proxy stops. The answers change if `is_faulty` is set, and more with a
+/// forward proxy.
+pub(super) fn run_resolver(
+    proxy: &SimulatedProxy,
+    program: Program<'_>,
+    form: Form,
+    is_faulty: bool,
+) {
     let world = program.host().world().clone();
     let mut io = program.io(SimIo::new(program.host(), SimIoSettings::default()));
     let draw = |values: &[u64]| values[world.decide(values.len() as u32) as usize];
-    let resolved = proxy.run_resolver(&mut io, |_, port| {
+    let resolved = proxy.run_resolver(&mut io, |name, port| {
+        if form == Form::Forward {
+            return form::resolve(&world, name, port);
+        }
         let delay = Duration::from_millis(draw(&[1, 0, 20, 500]));
         let origin = SocketAddr::new(ORIGINS, port);
         let closed = SocketAddr::new(ORIGINS, 9);
@@ -343,8 +392,10 @@ impl Kind for Proxy {
         };
         let origins: Rc<Origins> = Rc::default();
         let workers = server.workers();
+        let servers = server.proxies()[0].upstreams(world.now()).len();
         let subject = Rc::new(Subject {
             server,
+            servers,
             origins: origins.clone(),
             running: Cell::new(workers),
             requested: Cell::default(),
@@ -375,10 +426,11 @@ impl Kind for Proxy {
             run_checks(&checked.server.proxies()[0], program);
         });
         let resolving = subject.clone();
+        let form = limits.form;
         let has_bad_names = swarm.level == FaultLevel::Any;
         let host = simulation.host("resolver", [10, 0, 0, 3].into());
         simulation.scheduler.spawn("resolver", &host, move |program| {
-            run_resolver(&resolving.server.proxies()[0], program, has_bad_names);
+            run_resolver(&resolving.server.proxies()[0], program, form, has_bad_names);
         });
         let start = world.now() + WARM_UP;
         if simulation.draw(&[false, false, true]) {
@@ -417,6 +469,7 @@ impl Kind for Proxy {
         let requests = Requests {
             world: world.clone(),
             limits: limits.clone(),
+            origins: settings.first_echo,
             max_length: max_length(&swarm),
             subject: subject.clone(),
         };
@@ -439,6 +492,7 @@ impl Kind for Proxy {
                 requested: subject.requested.get(),
                 ended: subject.ended.get(),
                 evicted,
+                sends_header: settings.proxy_protocol,
                 log: &log,
                 records: &records.borrow(),
                 arrivals: &origins.arrivals.borrow(),

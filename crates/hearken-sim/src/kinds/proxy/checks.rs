@@ -7,8 +7,9 @@ use hearken::timer::Time;
 use hearken_server::HalfClose;
 use hearken_server::simulation::SimulatedServer;
 
-use super::Limits;
+use super::form::Access;
 use super::requests::Requested;
+use super::{CLIENTS, Limits};
 use crate::client::{ConnectionRecord, Ended, Exchange, RequestId};
 use crate::history::Simulation;
 use crate::log_line::LogLine;
@@ -31,6 +32,8 @@ pub(super) struct Facts<'f> {
     /// Time at which the last worker ended.
     pub(super) ended: Option<Time>,
     pub(super) evicted: u64,
+    /// Whether the proxy sends PROXY protocol headers.
+    pub(super) sends_header: bool,
     /// The access log.
     pub(super) log: &'f str,
     pub(super) records: &'f [ConnectionRecord<Requested>],
@@ -136,13 +139,17 @@ impl Facts<'_> {
 
     /// Checks the logged outcome of a request whose response the client has completely.
     fn check_outcome(&self, line: &LogLine, exchange: &Exchange<Requested>, report: &Report) {
-        let is_own = exchange.planned.request.identity.is_none();
+        let requested = &exchange.planned.request;
+        let is_own = requested.identity.is_none();
+        let is_tunnel = requested.tunnel == Some(line.status) && !is_own;
+        let is_rejected = requested.is_rejected_with(line.status);
         let is_possible = match &*line.outcome {
-            "complete" => !is_own,
+            "complete" => !is_own || (is_rejected && line.status == 200),
+            "idle-timeout" | "upstream-closed" if is_tunnel => true,
             // The client may have the response before the proxy knows.
             "client-disconnected" | "client-timeout" | "shutdown-timeout" => true,
             "bad-request" => matches!(line.status, 408 | 413),
-            "rejected" => matches!(line.status, 502..=504),
+            "rejected" => matches!(line.status, 502..=504) || is_rejected,
             "request-timeout" => line.status == 504 || !is_own,
             "upstream-timeout" => line.status == 504,
             "bad-response" => line.status == 502,
@@ -150,6 +157,15 @@ impl Facts<'_> {
         };
         if !is_possible {
             report.fail("log line with another outcome", format!("{line:?}, {exchange:?}"));
+        }
+        let passed = requested.identity.map_or(0, |identity| identity.length);
+        if is_tunnel
+            && line.outcome == "complete"
+            && self.swarm.level < FaultLevel::Any
+            && exchange.sent_at.is_some()
+            && exchange.received != passed.min(requested.tunnel_bytes)
+        {
+            report.fail("tunnel that lost bytes", format!("{line:?}, {exchange:?}"));
         }
         if line.outcome == "complete" && line.bytes_sent != exchange.received {
             report.fail("log line with another length", format!("{line:?}, {exchange:?}"));
@@ -199,6 +215,11 @@ impl Facts<'_> {
                 && open.is_some_and(|open| {
                     open.planned.request.body.is_some_and(|body| body > self.limits.max_body)
                 });
+            // A tunnel that is cut within its bytes is reset.
+            let is_idle = line.outcome == "idle-timeout" && record.ended == Ended::Failed;
+            if is_idle {
+                return Some(Reason::Logged);
+            }
             if (is_stated || is_too_long) && (record.is_cut || record.ended == Ended::Failed) {
                 return Some(Reason::Logged);
             }
@@ -267,13 +288,28 @@ impl Facts<'_> {
         for arrival in self.arrivals {
             arrivals.entry(arrival.id).or_default().push(arrival);
         }
-        let exchanges = self.records.iter().flat_map(|record| &record.exchanges);
-        for exchange in exchanges {
+        let exchanges = self.records.iter().flat_map(|record| {
+            record.exchanges.iter().map(move |exchange| (record.ended, exchange))
+        });
+        for (ended, exchange) in exchanges {
             let Some(of) = arrivals.remove(&exchange.id) else { continue };
             let requested = &exchange.planned.request;
             let max = if requested.is_safe { 2 } else { 1 };
             if of.len() > max {
                 report.fail("request repeated", format!("{of:?}, {exchange:?}"));
+            }
+            if let Access::Rejected(_) = requested.access {
+                report.fail("request to a denied server", format!("{of:?}, {exchange:?}"));
+            }
+            let client = self
+                .limits
+                .client_header
+                .map_or(CLIENTS, |_| super::requests::header_address(exchange.id.client));
+            // The address of a client that has disconnected may be unknown.
+            let may_lack = matches!(ended, Ended::ByClient | Ended::Failed);
+            let is_other = |of: &&Arrival| of.client.map_or(!may_lack, |of| of != client);
+            if self.sends_header && of.iter().any(is_other) {
+                report.fail("wrong address of a client", format!("{of:?}, {exchange:?}"));
             }
             let length = requested.body.unwrap_or(0);
             let is_wrong =

@@ -1,0 +1,47 @@
+//! Bounds of the tables and buffers of workers, which hold after every turn.
+
+use hearken_http::Limits as HeadLimits;
+use hearken_server::simulation::ProxyUsage;
+
+use super::{Form, Limits, Subject};
+
+/// Maximum number of bytes that are received ahead of their use, for each message.
+const MAX_READ_AHEAD: usize = 64 * 1024;
+
+impl Subject {
+    /// Checks the usage of all workers after their last turns.
+    ///
+    /// # Errors
+    /// A table or buffer is too large, or tables contradict each other.
+    pub(super) fn check_usage(&self, limits: &Limits) -> Result<(), String> {
+        let proxy = &self.server.proxies()[0];
+        let metrics = self.server.metrics();
+        for (index, worker) in metrics.workers.iter().enumerate() {
+            let usage = proxy.usage(index);
+            let front = &worker.usage;
+            let max_head = HeadLimits::default().max_head_bytes + MAX_READ_AHEAD;
+            let ProxyUsage { exchanges, connections, idle_connections, .. } = usage;
+            // The configured limit of a server applies to each of the servers.
+            let max_idle = limits.max_idle * self.servers.max(1);
+            let is_reverse = limits.form != Form::Forward;
+            let is_valid = usage.attempts + idle_connections == connections
+                && (usage.in_flight == usage.attempts || !is_reverse)
+                && exchanges <= usage.exchange_slots
+                && exchanges <= front.requests.get() as usize
+                && connections <= usage.connection_slots
+                && idle_connections <= max_idle
+                && usage.queued <= limits.max_queue
+                && usage.buffered_bytes <= exchanges * max_head
+                && usage.exchange_slots <= front.request_slots.get() as usize
+                && front.requests.get() <= front.connections.get()
+                && front.buffered_bytes.get() as usize <= front.requests.get() as usize * max_head;
+            if !is_valid {
+                let Limits { max_idle, max_queue, .. } = limits;
+                return Err(format!(
+                    "worker {index}: {usage:?}, {front:?}, limits {max_idle} and {max_queue}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
