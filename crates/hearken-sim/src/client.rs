@@ -80,6 +80,9 @@ pub struct Exchange<R> {
     pub head: Option<Head>,
     /// Number of received bytes of the body.
     pub received: u64,
+    /// The longest time for which the client did not receive, and the number of bytes of the body
+    /// before.
+    pub pause: (Duration, u64),
     /// Time at which the response was complete.
     pub answered_at: Option<Time>,
 }
@@ -156,6 +159,11 @@ pub trait Script {
     fn tunnel_status(&self, request: &Self::Request) -> Option<u16> {
         let _ = request;
         None
+    }
+
+    /// Handles that the transport has taken the last byte of a request.
+    fn on_taken(&mut self, now: Time) {
+        let _ = now;
     }
 
     /// Checks the head of a response.
@@ -390,7 +398,10 @@ impl<S: Script> Clients<'_, S> {
             match self.decide(8) {
                 4 => behaviour.cut = Some((self.draw_bytes(), self.draw(&ends))),
                 5 => behaviour.quit = Some((self.draw_bytes(), self.draw(&ends[..2]))),
-                6 => behaviour.pauses = (self.draw(&[10, 100, 500]), self.draw_pause()),
+                6 => {
+                    let pause = self.draw_pause() * self.draw(&[1, 8]);
+                    behaviour.pauses = (self.draw(&[10, 100, 500]), pause);
+                }
                 7 => behaviour.requests = 0,
                 _ => {}
             }
@@ -403,9 +414,14 @@ impl<S: Script> Clients<'_, S> {
         self.decide(max).into()
     }
 
+    /// Returns the time at which a connection without progress is stuck.
+    fn give_up_at(&self, client: &Client<S::Request>) -> Time {
+        client.receive_at.unwrap_or_default().max(client.progress_at) + self.settings.patience
+    }
+
     /// Returns the time at which a client acts without a completion. `None` after its end.
     fn wake_at(&self, client: &Client<S::Request>) -> Option<Time> {
-        let patience = client.token.map(|_| client.progress_at + self.settings.patience);
+        let patience = client.token.map(|_| self.give_up_at(client));
         [client.connect_at, client.send_at, client.receive_at, patience].into_iter().flatten().min()
     }
 
@@ -436,7 +452,7 @@ impl<S: Script> Clients<'_, S> {
             client.hold = None;
             self.send(io, client, now);
         }
-        if client.token.is_some() && now >= client.progress_at + self.settings.patience {
+        if client.token.is_some() && now >= self.give_up_at(client) {
             let waited = self.settings.patience.as_secs_f64();
             let open = client.record.exchanges.len() - client.record.answered;
             let detail = format!("no progress for {waited} s, {open} requests without a response");
@@ -502,7 +518,7 @@ impl<S: Script> Clients<'_, S> {
             CompletionKind::Sent(Ok(())) => {
                 client.sends -= 1;
                 if client.sends == 0 {
-                    mark_taken(client, now);
+                    self.mark_taken(client, now);
                     self.continue_sending(io, client, now);
                 }
             }
@@ -578,13 +594,26 @@ impl<S: Script> Clients<'_, S> {
                 client.sends += 1;
                 return;
             }
-            mark_taken(client, now);
+            self.mark_taken(client, now);
             let is_between = client.position == client.output.len();
             let pause =
                 if is_between { client.behaviour.think_time } else { client.behaviour.piece_delay };
             if !pause.is_zero() {
                 client.send_at = Some(now + pause);
                 return;
+            }
+        }
+    }
+
+    /// Records that the transport has taken all sent bytes.
+    fn mark_taken(&mut self, client: &mut Client<S::Request>, now: Time) {
+        for exchange in client.record.exchanges.iter_mut().rev() {
+            if exchange.taken_at.is_some() {
+                break;
+            }
+            if exchange.sent_at.is_some() {
+                exchange.taken_at = Some(now);
+                self.script.on_taken(now);
             }
         }
     }
@@ -626,6 +655,7 @@ impl<S: Script> Clients<'_, S> {
                 taken_at: None,
                 head: None,
                 received: 0,
+                pause: (Duration::ZERO, 0),
                 answered_at: None,
             });
             if expects || !keeps {
@@ -763,6 +793,12 @@ impl<S: Script> Clients<'_, S> {
             io.stop(token);
             client.record.own.has_paused = true;
             client.receive_at = Some(now + pause);
+            let answered = client.record.answered;
+            if let Some(open) = client.record.exchanges.get_mut(answered)
+                && pause > open.pause.0
+            {
+                open.pause = (pause, open.received);
+            }
         }
         self.continue_sending(io, client, now);
     }
@@ -843,17 +879,5 @@ fn new_record<R>(client: u16, connection: u16, now: Time) -> ConnectionRecord<R>
         ended: Ended::ByClient,
         ended_at: now,
         own: OwnActions::default(),
-    }
-}
-
-/// Records that the transport has taken all sent bytes.
-fn mark_taken<R>(client: &mut Client<R>, now: Time) {
-    for exchange in client.record.exchanges.iter_mut().rev() {
-        if exchange.taken_at.is_some() {
-            break;
-        }
-        if exchange.sent_at.is_some() {
-            exchange.taken_at = Some(now);
-        }
     }
 }

@@ -6,6 +6,7 @@ mod clock;
 mod multipart;
 mod requests;
 mod site_model;
+mod stopping;
 mod timing;
 
 use std::cell::{Cell, RefCell};
@@ -32,6 +33,7 @@ use checks::Facts;
 use clock::Clock;
 use requests::{Requested, Requests};
 use site_model::{Change, SharedModel, SiteModel};
+use stopping::StopOnRequest;
 use timing::{StopTimes, Timing};
 
 /// A server with static files, and its clients.
@@ -351,6 +353,16 @@ impl Kind for Server {
                 stopped.stop(program.host().world());
             });
         }
+        let host = simulation.host("stop on request", [10, 0, 2, 3].into());
+        let number = simulation.draw(&[0, 0, 0, 1, 2, 4]);
+        let delay = swarm.network.max_delay + swarm.network.jitter + swarm.io.latency();
+        let stop_on_request = Rc::new(StopOnRequest::new(number, delay, host.waker()));
+        let (stop, stopped) = (stop_on_request.clone(), subject.clone());
+        simulation.scheduler.spawn("stop on request", &host, move |program| {
+            if stop.wait(program) {
+                stopped.stop(program.host().world());
+            }
+        });
         let is_limited = config.event_loops.max_connections.is_some()
             || max_sockets.is_some()
             || descriptors < 4096;
@@ -376,6 +388,7 @@ impl Kind for Server {
             model: model.clone(),
             timing,
             clock: time,
+            stop: stop_on_request.clone(),
             faults: file_faults.clone(),
             max_body,
             sends_proxy_header,
@@ -387,6 +400,7 @@ impl Kind for Server {
             program.sleep_until(start);
             let io = client_io(program.host().world());
             client::run(program, io, settings, requests, of_clients);
+            stop_on_request.cancel();
             stopped.stop(program.host().world());
         });
         Box::new(move |simulation| {

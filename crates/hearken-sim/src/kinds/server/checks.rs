@@ -15,6 +15,9 @@ use crate::log_line::LogLine;
 use crate::report::Report;
 use crate::swarm::{FaultLevel, Swarm};
 
+/// Maximum size of a receive buffer of clients.
+const MAX_BUFFER: u64 = 16 * 1024;
+
 /// The observations that the checks compare.
 pub(super) struct Facts<'f> {
     pub(super) swarm: &'f Swarm,
@@ -70,6 +73,7 @@ impl Facts<'_> {
                 report.fail("unexplained end of a connection", detail);
             }
             self.check_late(record, report);
+            self.check_pauses(record, report);
             if reason == Some(Reason::Stop) {
                 self.check_graceful_stop(record, report);
             }
@@ -299,6 +303,22 @@ impl Facts<'_> {
         }
     }
 
+    /// Checks that the server did not wait for clients that took nothing for a long time.
+    fn check_pauses(&self, record: &ConnectionRecord<Requested>, report: &Report) {
+        // The rate is checked at the end of each period. Some bytes may be on their way.
+        let longest = self.timing.timeouts.send * 2 + self.delay() * 4 + TICK;
+        let in_flight = self.swarm.network.max_window as u64 + MAX_BUFFER;
+        for exchange in &record.exchanges {
+            let (pause, before) = exchange.pause;
+            if self.swarm.level == FaultLevel::None
+                && pause > longest
+                && exchange.received - before > in_flight
+            {
+                report.fail("response to a client that took nothing", format!("{record:?}"));
+            }
+        }
+    }
+
     /// Checks that requests that had arrived before a stop were answered.
     fn check_graceful_stop(&self, record: &ConnectionRecord<Requested>, report: &Report) {
         let Some(stop) = self.stop.requested else { return };
@@ -314,14 +334,14 @@ impl Facts<'_> {
             return;
         }
         let Some(open) = record.exchanges.get(record.answered) else { return };
-        let arrived = open.taken_at.map(|at| at + self.delay() * 2 + TICK);
+        let arrived = open.taken_at.map(|at| at + self.delay());
         // Later requests of the connection follow a response that may have announced the end.
         let follows_close = record.answered > 0
             && record.exchanges[record.answered - 1]
                 .head
                 .as_ref()
                 .is_some_and(crate::response::Head::closes);
-        if arrived.is_some_and(|at| at < stop) && !follows_close {
+        if arrived.is_some_and(|at| at <= stop) && !follows_close {
             // The server may have ended it because the client was slow.
             let lasted = record.ended_at.duration_since(open.started_at.unwrap_or(stop));
             if lasted < self.timing.min_timeout() {

@@ -11,6 +11,7 @@ use super::FileFaults;
 use super::clock::Clock;
 use super::multipart::{self, parse_content_range};
 use super::site_model::{SharedModel, Version};
+use super::stopping::StopOnRequest;
 use super::timing::Timing;
 use crate::client::{Exchange, Planned, RequestId, Script};
 use crate::response::Head;
@@ -73,6 +74,7 @@ pub(super) struct Requests {
     pub(super) model: SharedModel,
     pub(super) timing: Timing,
     pub(super) clock: Clock,
+    pub(super) stop: Rc<StopOnRequest>,
     pub(super) faults: Rc<FileFaults>,
     /// Maximum size of a request body.
     pub(super) max_body: u64,
@@ -323,6 +325,10 @@ impl Script for Requests {
         let keep_alive = keep_alive && requested.form != Form::BadBody;
         let has_body = has_response_body;
         Planned { request: requested, head_length, expects, has_body, keep_alive }
+    }
+
+    fn on_taken(&mut self, now: Time) {
+        self.stop.on_taken(now);
     }
 
     fn on_head(&mut self, now: Time, exchange: &mut Exchange<Requested>) -> Result<(), String> {
