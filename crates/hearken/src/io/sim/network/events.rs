@@ -67,7 +67,7 @@ impl PartialOrd for Scheduled {
 }
 
 impl Ord for Scheduled {
-    /// The greatest is the next one.
+    /// Compares in reverse, so that the next event is the greatest.
     fn cmp(&self, other: &Scheduled) -> Ordering {
         other.key().cmp(&self.key())
     }
