@@ -3,6 +3,7 @@
 
 mod checks;
 mod form;
+mod lateness;
 mod requests;
 mod usage;
 

@@ -77,6 +77,7 @@ impl Facts<'_> {
                 Some(Reason::Stop) => self.check_graceful_stop(record, report),
                 Some(_) => {}
             }
+            self.check_lateness(record, report);
             self.cover(record, reason, &lines, report);
         }
         if evicted > self.evicted && !self.has_few_sockets {
