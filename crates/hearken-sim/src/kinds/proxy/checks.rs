@@ -74,7 +74,7 @@ impl Facts<'_> {
                     report.fail("unexplained end of a connection", detail);
                 }
                 Some(Reason::Evicted) => evicted += 1,
-                Some(Reason::Stop) => self.check_graceful_stop(record, report),
+                Some(Reason::Stop) => self.check_graceful_stop(record, &lines, report),
                 Some(_) => {}
             }
             self.check_lateness(record, report);
@@ -259,7 +259,12 @@ impl Facts<'_> {
     }
 
     /// Checks that requests that had arrived before a stop were answered.
-    fn check_graceful_stop(&self, record: &ConnectionRecord<Requested>, report: &Report) {
+    fn check_graceful_stop(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        lines: &BTreeMap<RequestId, LogLine>,
+        report: &Report,
+    ) {
         let (Some(stop), Some(ended)) = (self.requested, self.ended) else { return };
         let own = record.own;
         if !self.is_benign()
@@ -272,6 +277,9 @@ impl Facts<'_> {
             return;
         }
         let Some(open) = record.exchanges.get(record.answered) else { return };
+        if lines.get(&open.id).is_some_and(|line| line.outcome == "client-timeout") {
+            return; // The client was too slow after the stop.
+        }
         let network = &self.swarm.network;
         let delay = (network.max_delay + network.jitter) * 2 + TICK;
         let has_arrived = open.taken_at.is_some_and(|at| at + delay < stop);
