@@ -4,9 +4,11 @@ use std::fmt::Debug;
 
 use crate::history::Simulation;
 
+mod chain;
 mod load;
 mod proxy;
 mod server;
+mod service;
 mod worker;
 
 /// A kind of histories: the programs that take part, and the invariants.
@@ -26,7 +28,7 @@ pub type Check = Box<dyn FnOnce(&Simulation)>;
 
 /// Returns all kinds.
 pub fn all() -> &'static [&'static dyn Kind] {
-    &[&server::Server, &proxy::Proxy, &load::Load]
+    &[&server::Server, &proxy::Proxy, &load::Load, &chain::Chain]
 }
 
 /// Returns the kind with a name.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hearken::Token;
 use hearken::io::{Completion, Io};
+use hearken::timer::Time;
 
 use super::exchanges::{Exchange, Exchanges};
 use super::{SlowGroup, SlowOptions};
@@ -29,6 +30,8 @@ pub(crate) struct SlowSenders {
 pub(crate) struct Sending {
     /// Number of bytes of the request that were sent.
     sent: usize,
+    /// Earliest time of the next piece, which may belong to the next request.
+    next_piece: Time,
 }
 
 impl SlowSenders {
@@ -56,8 +59,9 @@ impl SlowSenders {
         if let Some(reply) = complete {
             self.exchanges.count_reply(reply, is_early);
             if reply.keep_alive && !is_early && events.end.is_none() {
+                let next_piece = self.exchanges.progress(token).next_piece;
                 self.exchanges.begin(token);
-                self.send_piece(io, token);
+                io.set_deadline(token, Some(next_piece));
             } else {
                 self.exchanges.population.close(io, token, false);
             }
@@ -76,11 +80,12 @@ impl SlowSenders {
         let length = self.exchanges.request().bytes.len();
         let start = self.exchanges.progress(token).sent;
         let end = length.min(start + self.piece);
-        self.exchanges.progress(token).sent = end;
+        let next_piece = io.now() + self.gap;
+        *self.exchanges.progress(token) = Sending { sent: end, next_piece };
         self.exchanges.results.bytes += (end - start) as u64;
         self.exchanges.send(io, token, start..end);
-        let wait = if end < length { self.gap } else { self.exchanges.population.timeout() };
-        io.set_deadline(token, Some(io.now() + wait));
+        let timeout = io.now() + self.exchanges.population.timeout();
+        io.set_deadline(token, Some(if end < length { next_piece } else { timeout }));
     }
 
     /// Opens some of the remaining connections. Returns true if more can be opened immediately.

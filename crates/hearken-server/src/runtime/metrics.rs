@@ -400,7 +400,7 @@ impl Metrics {
 
     /// Appends the metrics page without the metrics of the process, which no simulation controls.
     #[cfg(feature = "simulation")]
-    pub(crate) fn render_without_process(&self, upstreams: &[UpstreamStats], out: &mut String) {
+    pub fn render_without_process(&self, upstreams: &[UpstreamStats], out: &mut String) {
         exposition::render(self, upstreams, out);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Facts<'a> {
     pub(super) swarm: &'a Swarm,
 }
 
-type Checked = Result<(), (&'static str, String)>;
+pub(in crate::kinds) type Checked = Result<(), (&'static str, String)>;
 
 impl Facts<'_> {
     /// Reports the first contradiction, and the states that were reached.
@@ -59,7 +59,7 @@ impl Facts<'_> {
 
     /// Returns the time by which deadlines may be late.
     fn slack(&self) -> Duration {
-        TICKS + self.observations.max_overshoot * 2 + self.swarm.stalls.max
+        slack(self.swarm, self.observations)
     }
 
     fn check_report(&self) -> Checked {
@@ -67,26 +67,11 @@ impl Facts<'_> {
         if !self.report.complete && self.stop_after.is_none() {
             return Err(("incomplete", "nothing stopped the load".to_owned()));
         }
-        self.check_end()?;
+        check_end(self.config, self.start(), self.ended_at(), self.slack())?;
         match &self.log {
             Some(log) => self.check_log(&String::from_utf8_lossy(log)),
             None => self.check_target().and_then(|()| self.check_model()),
         }
-    }
-
-    /// Checks that the load ended by its deadlines.
-    fn check_end(&self) -> Checked {
-        let Some(start) = self.start() else { return Ok(()) };
-        let Config { duration, timeout, .. } = self.config;
-        let ended = self.ended_at();
-        if let Some(duration) = duration {
-            let latest = start + *duration + MAX_DELAY + *timeout + self.slack() * 4;
-            if ended > latest {
-                let late = ended.duration_since(latest);
-                return Err(("the load ended late", format!("by {late:?}")));
-            }
-        }
-        Ok(())
     }
 
     /// Compares totals with the target's record.
@@ -316,7 +301,30 @@ impl Facts<'_> {
     }
 }
 
-fn equal(name: &str, count: u64, expected: u64) -> Checked {
+/// Returns the time by which deadlines of a load may be late.
+pub(in crate::kinds) fn slack(swarm: &Swarm, observations: &Observations) -> Duration {
+    TICKS + observations.max_overshoot * 2 + swarm.stalls.max
+}
+
+/// Checks that the load ended by its deadlines.
+pub(in crate::kinds) fn check_end(
+    config: &Config,
+    start: Option<Time>,
+    ended: Time,
+    slack: Duration,
+) -> Checked {
+    let Some((start, duration)) = start.zip(config.duration) else { return Ok(()) };
+    let latest = start + duration + MAX_DELAY + config.timeout + slack * 4;
+    match ended > latest {
+        true => {
+            let late = ended.duration_since(latest);
+            Err(("the load ended late", format!("by {late:?}")))
+        }
+        false => Ok(()),
+    }
+}
+
+pub(in crate::kinds) fn equal(name: &str, count: u64, expected: u64) -> Checked {
     match count == expected {
         true => Ok(()),
         false => {
@@ -325,7 +333,7 @@ fn equal(name: &str, count: u64, expected: u64) -> Checked {
     }
 }
 
-fn at_most(name: &str, count: u64, other: &str, max: u64) -> Checked {
+pub(in crate::kinds) fn at_most(name: &str, count: u64, other: &str, max: u64) -> Checked {
     match count <= max {
         true => Ok(()),
         false => Err((

@@ -48,19 +48,19 @@ pub(super) struct Observed {
 
 /// The operations of the workers.
 #[derive(Debug, Default)]
-pub(super) struct Observations {
+pub(in crate::kinds) struct Observations {
     pub(super) connections: Vec<Observed>,
     /// Number of connection attempts and sends.
     pub(super) actions: u64,
     /// Maximum time by which a wait ended late.
-    pub(super) max_overshoot: Duration,
+    pub(in crate::kinds) max_overshoot: Duration,
     /// Number of connections that could not be opened at all.
     pub(super) unopened: u64,
     /// Number of open connections of all workers, and their maximum.
     pub(super) open: usize,
     pub(super) peak: usize,
     /// Time at which the last worker ended.
-    pub(super) ended_at: Option<Time>,
+    pub(in crate::kinds) ended_at: Option<Time>,
 }
 
 impl Observations {

@@ -7,17 +7,14 @@ use std::time::Duration;
 
 use hearken_server::Config;
 use hearken_server::runtime::access_log::LogFormat;
-use hearken_server::simulation::{Environment, Memory, SimulatedServer};
+use hearken_server::simulation::Memory;
 use hearken_server::static_files::SiteConfig;
 
 use crate::history::Simulation;
-use crate::kinds::worker;
+use crate::kinds::service::Service;
 
 /// Starts the server. Its access log has a line for each request.
-pub(super) fn start(
-    simulation: &mut Simulation,
-    address: SocketAddr,
-) -> Option<Rc<SimulatedServer>> {
+pub(super) fn start(simulation: &mut Simulation, address: SocketAddr) -> Option<Rc<Service>> {
     let clock = simulation.host("server clock", [10, 0, 254, 1].into());
     let files = Memory::new(move || clock.unix_time(), |_, _| None);
     let time = Duration::from_secs(1_700_000_000);
@@ -26,6 +23,14 @@ pub(super) fn start(
     if simulation.draw(&[true, true, true, false]) {
         files.write("/www/index.html", vec![b'f'; length], time);
     }
+    let config = draw_config(simulation, address);
+    let server = Service::new(simulation, &config, files)?;
+    server.start(simulation, "server", simulation.world.now(), || ());
+    Some(server)
+}
+
+/// Draws the settings of a server with the files in `/www`.
+pub(in crate::kinds) fn draw_config(simulation: &Simulation, address: SocketAddr) -> Config {
     let site = SiteConfig { root: "/www".into(), ..SiteConfig::default() };
     let mut config = Config::static_files(site);
     config.access_log = Some("access.log".into());
@@ -36,23 +41,5 @@ pub(super) fn start(
     loops.workers = NonZeroUsize::new(simulation.draw(&[1, 2])).unwrap_or(NonZeroUsize::MIN);
     loops.max_connections = NonZeroUsize::new(simulation.draw(&[0, 0, 0, 2]));
     loops.shutdown_timeout = Duration::from_millis(simulation.draw(&[10_000, 0]));
-    let environment =
-        Environment { seed: simulation.world.decide(1000).into(), descriptors: 4096, files };
-    let server = match SimulatedServer::new(&config, environment) {
-        Ok(server) => Rc::new(server),
-        Err(error) => {
-            simulation.report.fail("the server did not start", error.to_string());
-            return None;
-        }
-    };
-    for index in 0..server.workers() {
-        let host = simulation.host(format!("server {index}"), address.ip());
-        let (server, swarm) = (server.clone(), simulation.swarm);
-        simulation.scheduler.spawn(format!("server {index}"), &host, move |program| {
-            if let Err(error) = worker::run(&server, index, program, &swarm.io) {
-                program.report().fail("a worker of the server failed", error.to_string());
-            }
-        });
-    }
-    Some(server)
+    config
 }

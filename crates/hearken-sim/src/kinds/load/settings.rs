@@ -9,30 +9,33 @@ use hearken_load::{
 };
 
 use crate::history::Simulation;
+use crate::swarm::Swarm;
 
 use super::target::TargetSettings;
 
 /// The drawn settings.
 #[derive(Debug)]
-pub(super) struct Drawn {
-    pub(super) config: Config,
-    pub(super) target: TargetSettings,
+pub(in crate::kinds) struct Drawn {
+    pub(in crate::kinds) config: Config,
     /// Arrivals per second, if they arrive at a constant rate.
-    pub(super) rate: Option<f64>,
-    pub(super) stop_after: Option<Duration>,
+    pub(in crate::kinds) rate: Option<f64>,
     /// Whether connections at the side of the load send requests, too.
-    pub(super) has_side: bool,
+    pub(in crate::kinds) has_side: bool,
 }
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
+/// Returns whether each byte costs events, because windows, buffers or turns are tiny.
+fn is_tiny(swarm: &Swarm) -> bool {
+    swarm.is_slow() || swarm.network.min_window < 1000
+}
+
 impl Drawn {
-    pub(super) fn new(simulation: &Simulation, address: SocketAddr) -> Drawn {
-        let swarm = &simulation.swarm;
-        // Each byte costs events where windows, buffers or turns are tiny.
-        let is_tiny = swarm.is_slow() || swarm.network.min_window < 1000;
+    /// Draws a load of the server at `address`.
+    pub(in crate::kinds) fn new(simulation: &Simulation, address: SocketAddr) -> Drawn {
+        let is_tiny = is_tiny(&simulation.swarm);
         let max_requests: u32 = if is_tiny { 4 } else { 40 };
         let model =
             simulation.draw(&[Model::Requests, Model::Requests, Model::Connections, Model::Closed]);
@@ -108,26 +111,31 @@ impl Drawn {
             config.slow_readers = slow(simulation);
             config.slow_senders = slow(simulation);
         }
-        let target = TargetSettings {
-            address,
-            timeout,
-            is_slow: simulation.draw(&[false, true]),
-            is_faulty: simulation.draw(&[false, true]),
-            max_body: simulation.draw(&[100, 1, if is_tiny { 200 } else { 5_000 }]),
-            listens_after: simulation.draw(&[ms(0), ms(0), ms(0), ms(5), ms(300)]),
-            pauses_after: simulation.draw(&[None, None, None, Some(ms(30))]),
-            accepts_late: simulation.draw(&[false, false, false, true]),
-            backlog: simulation.draw(&[1000, 1000, 1, 2]),
-        };
-        let stop_after = simulation.draw(&[
-            None,
-            None,
-            None,
-            Some(ms(0)),
-            Some(ms(7)),
-            Some(ms(60)),
-            Some(ms(400)),
-        ]);
-        Drawn { config, target, rate: is_constant.then_some(rate), stop_after, has_side }
+        Drawn { config, rate: is_constant.then_some(rate), has_side }
     }
+}
+
+/// Draws the behaviour of the scripted server at `address`, for a load with this timeout.
+pub(super) fn draw_target(
+    simulation: &Simulation,
+    address: SocketAddr,
+    timeout: Duration,
+) -> TargetSettings {
+    let is_tiny = is_tiny(&simulation.swarm);
+    TargetSettings {
+        address,
+        timeout,
+        is_slow: simulation.draw(&[false, true]),
+        is_faulty: simulation.draw(&[false, true]),
+        max_body: simulation.draw(&[100, 1, if is_tiny { 200 } else { 5_000 }]),
+        listens_after: simulation.draw(&[ms(0), ms(0), ms(0), ms(5), ms(300)]),
+        pauses_after: simulation.draw(&[None, None, None, Some(ms(30))]),
+        accepts_late: simulation.draw(&[false, false, false, true]),
+        backlog: simulation.draw(&[1000, 1000, 1, 2]),
+    }
+}
+
+/// Draws the time after which the load is stopped, if it is.
+pub(in crate::kinds) fn draw_stop(simulation: &Simulation) -> Option<Duration> {
+    simulation.draw(&[None, None, None, Some(ms(0)), Some(ms(7)), Some(ms(60)), Some(ms(400))])
 }
