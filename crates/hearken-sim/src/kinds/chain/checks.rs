@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use hearken::timer::Time;
-use hearken_load::{Config, Report};
+use hearken_load::{Config, Report, SlowClients};
 
 use super::settings::{Change, Drawn, PATH};
 use crate::history::Simulation;
@@ -148,7 +148,7 @@ impl Facts<'_> {
                 at_most(name, count, "those in the log of the proxy", proxies.classes[class])?;
             }
         }
-        let groups = slow_clients.iter().flat_map(|of| of.groups());
+        let groups = slow_clients.iter().flat_map(SlowClients::groups);
         let slow: u64 = groups.map(|(_, group)| group.requests).sum();
         let sent = requests.sent + idle.requests + slow;
         at_most("requests of the proxy", proxies.requests.len() as u64, "sent requests", sent)?;

@@ -22,14 +22,14 @@ pub(super) const PATH: &str = "/id0-0-0.bin";
 /// The identity.
 const ID: RequestId = RequestId { client: 0, connection: 0, number: 0 };
 
-/// What happens to a service while the load runs.
+/// The fate of a service while the load runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// Nothing.
+    /// No change.
     None,
-    /// It stops.
+    /// A graceful stop.
     Stop,
-    /// It is replaced, as by a reload.
+    /// A graceful stop after a replacement has started, as a reload does.
     Replace,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Drawn {
     pub(super) stop_after: Option<Duration>,
     pub(super) proxy: Config,
     pub(super) proxy_change: Change,
-    /// The servers with static files, and what happens to them.
+    /// The servers with static files, and their fates.
     pub(super) servers: Vec<(Config, Change)>,
     /// Scripted servers, if there are any.
     pub(super) origins: Option<OriginSettings>,
