@@ -334,14 +334,12 @@ impl Facts<'_> {
             return;
         }
         let Some(open) = record.exchanges.get(record.answered) else { return };
-        let arrived = open.taken_at.map(|at| at + self.delay() * 2 + TICK);
+        let arrived = open.taken_at.map(|at| at + self.delay());
         // Later requests of the connection follow a response that may have announced the end.
-        let follows_close = record.answered > 0
-            && record.exchanges[record.answered - 1]
-                .head
-                .as_ref()
-                .is_some_and(crate::response::Head::closes);
-        if arrived.is_some_and(|at| at < stop) && !follows_close {
+        let follows_close = record.exchanges[..record.answered].last().is_some_and(|last| {
+            last.head.as_ref().is_some_and(|head| last.planned.request.closes(head))
+        });
+        if arrived.is_some_and(|at| at <= stop) && !follows_close {
             // The server may have ended it because the client was slow.
             let lasted = record.ended_at.duration_since(open.started_at.unwrap_or(stop));
             if lasted < self.timing.min_timeout() {

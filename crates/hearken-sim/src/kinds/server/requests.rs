@@ -62,10 +62,22 @@ pub(super) struct Requested {
     status: Option<u16>,
     /// Whether a body follows the head.
     pub(super) has_body: bool,
+    /// Whether the version is HTTP/1.0, in which a connection is closed by default.
+    is_old: bool,
     /// Versions that agree with the response so far, as bits.
     candidates: u64,
     /// Offset in the file of the first byte of the body.
     offset: u64,
+}
+
+impl Requested {
+    /// Returns whether the connection closes after the response with `head`.
+    pub(super) fn closes(&self, head: &Head) -> bool {
+        match self.is_old {
+            true => head.field("connection") != Some("keep-alive"),
+            false => head.closes(),
+        }
+    }
 }
 
 /// The requests of all clients.
@@ -157,6 +169,7 @@ impl Script for Requests {
             etag: None,
             status: None,
             has_body: false,
+            is_old: false,
             candidates: 0,
             offset: 0,
         };
@@ -294,7 +307,8 @@ impl Script for Requests {
             }
             _ => ("HTTP/1.1", "", true),
         };
-        if version == "HTTP/1.0" {
+        requested.is_old = version == "HTTP/1.0";
+        if requested.is_old {
             // HTTP/1.0 has neither.
             is_chunked = false;
             expects = false;
