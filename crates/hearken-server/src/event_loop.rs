@@ -13,12 +13,12 @@ use std::time::Duration;
 use hearken::Token;
 use hearken::io::{Completion, CompletionKind, Relay};
 use hearken::timer::Time;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::front::{Context, Front, Handler, Owner};
 use crate::runtime::acceptor::Acceptor;
 use crate::runtime::event_loops::EventLoopConfig;
 use crate::runtime::server::{self, WorkerContext};
+use crate::runtime::wait_meter::WaitMeter;
 use crate::sync::AtomicBool;
 
 /// Interval at which an active worker updates counters and handlers retry.
@@ -31,7 +31,10 @@ pub(crate) struct EventLoop<I: Relay, H: Handler<I>> {
     handler: H,
     acceptor: Acceptor,
     stop: Arc<AtomicBool>,
-    measures_waits: bool,
+    /// The meter, if waits are measured.
+    meter: Option<WaitMeter>,
+    /// Whether anything happened in the last turn.
+    is_active: bool,
     /// Time of the next tick.
     tick_at: Time,
     /// Whether anything has happened since the last tick.
@@ -62,7 +65,8 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
             handler,
             acceptor,
             stop: context.stop.clone(),
-            measures_waits: loops.measure_waits,
+            meter: loops.measure_waits.then(WaitMeter::default),
+            is_active: false,
             needs_tick: false,
             wake_at: None,
             by_age: VecDeque::new(),
@@ -72,14 +76,10 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
         let tick = self.needs_tick.then_some(self.tick_at);
         let until = [until, tick, self.wake_at].into_iter().flatten().min();
-        if !self.measures_waits {
-            return self.io.wait(until);
+        match &mut self.meter {
+            None => self.io.wait(until),
+            Some(meter) => meter.wait(&mut self.io, until, self.front.metrics(), self.is_active),
         }
-        let before = clock_gettime(ClockId::ThreadCPUTime);
-        self.io.wait(until)?;
-        let used = clock_gettime(ClockId::ThreadCPUTime) - before;
-        self.front.metrics().record_wait_cpu(Duration::try_from(used).unwrap_or_default());
-        Ok(())
     }
 
     #[cold]
@@ -214,6 +214,7 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
             any = true;
             self.on_completion(completion);
         }
+        self.is_active = any;
         self.needs_tick |= any;
         self.front.end_turn();
         self.wake_at = self.handler.end_turn(now);
@@ -241,6 +242,9 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
 
     fn finish(&mut self) {
         self.front.cancel_all(&mut self.io, &mut self.handler);
+        if let Some(meter) = &mut self.meter {
+            meter.end_turn(&self.io.counters(), self.front.metrics(), self.is_active);
+        }
         self.tick();
         self.front.end_turn();
         self.handler.end_turn(self.io.now());

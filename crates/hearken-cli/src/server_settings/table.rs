@@ -342,7 +342,11 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Time to wait for data before a connection is accepted (TCP_DEFER_ACCEPT)" }
     .details("Rounded to seconds by the kernel."),
     setting! { Options, "experiments.meter-waits", SWITCH, |c| c.server.event_loops.measure_waits,
-    "Measure the CPU time of waits for events, and print it at exit" },
+    "Measure waits for events, and print statistics at exit" }
+    .details(
+        "CPU time, useful waits, events per wait and accepts per wait. The metrics at admin.listen \
+         contain them.",
+    ),
     setting! { Options, "experiments.splice", SWITCH, |c| c.proxy.splice,
     "Move bodies and tunnels within the kernel (splice)" }
     .only(PROXY),

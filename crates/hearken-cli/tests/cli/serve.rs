@@ -67,9 +67,13 @@ fn a_log_and_metrics_are_written() {
     let line = next();
     assert!(line.starts_with("hearken: ") && line.contains(" waits ("), "{line}");
     server.signal(Signal::TERM);
-    // The time is printed only with meter-waits.
+    // The measurements are printed only with meter-waits.
     let line = next();
-    assert!(line.ends_with(" per event"), "{line}");
+    assert!(
+        line.contains(" per event; ") && line.contains(" waits by number of events: "),
+        "{line}"
+    );
+    assert!(line.contains("; 1 accepts after 1 waits, 1.00 per wait; "), "{line}");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     let line: Value = serde_json::from_str(&fs::read_to_string(log).unwrap()).unwrap();
     assert_eq!((&line["status"], &line["target"]), (&200.into(), &"/1b".into()), "{line}");

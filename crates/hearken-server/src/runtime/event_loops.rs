@@ -35,8 +35,8 @@ pub struct EventLoopConfig {
     pub max_connections: Option<NonZeroUsize>,
     /// Maximum time for requests in progress to complete when the server stops.
     pub shutdown_timeout: Duration,
-    /// Whether to measure the processor time of waits for events. Each wait then reads the
-    /// processor clock of the thread twice.
+    /// Whether to measure waits for events: their processor time, events and accepted connections.
+    /// Each wait then reads the processor clock of the thread twice.
     pub measure_waits: bool,
     /// Function that reports an exhausted limit. The worker's thread calls it at most once a minute.
     /// It must not use descriptors other than the standard ones.

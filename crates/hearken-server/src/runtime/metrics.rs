@@ -17,7 +17,7 @@ use hearken::mechanism::Counters;
 
 use super::access_log::LogSink;
 
-pub use histogram::Histogram;
+pub use histogram::{Histogram, PerWait};
 
 /// Content type of the page from [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -218,8 +218,29 @@ struct Waits {
     spurious: Counter,
     changes: Counter,
     overflows: Counter,
+    signals: Counter,
     calls: Counter,
+    measured: MeasuredWaits,
+}
+
+/// Counters of waits that are only maintained if waits are measured.
+#[derive(Debug, Default)]
+struct MeasuredWaits {
     cpu_nanoseconds: Counter,
+    useful_waits: Counter,
+    events: PerWait,
+    accepts: PerWait,
+}
+
+/// The consequences of one wait for events, which the turn after it found.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitOutcome {
+    /// Events that the wait returned.
+    pub events: u64,
+    /// Connections accepted in the turn.
+    pub accepts: u64,
+    /// Whether an event led to a completed operation.
+    pub is_useful: bool,
 }
 
 impl WorkerMetrics {
@@ -269,13 +290,23 @@ impl WorkerMetrics {
         waits.spurious.set(counters.spurious);
         waits.changes.set(counters.changes);
         waits.overflows.set(counters.overflows);
+        waits.signals.set(counters.signals);
         waits.calls.set(counters.calls);
     }
 
     /// Records the processor time of a wait for events.
     #[inline]
     pub fn record_wait_cpu(&self, cpu: Duration) {
-        self.waits.cpu_nanoseconds.add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
+        let nanoseconds = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        self.waits.measured.cpu_nanoseconds.add(nanoseconds);
+    }
+
+    /// Records the consequences of a wait for events.
+    pub fn record_wait(&self, outcome: &WaitOutcome) {
+        let measured = &self.waits.measured;
+        measured.useful_waits.add(u64::from(outcome.is_useful));
+        measured.events.record(outcome.events);
+        measured.accepts.record(outcome.accepts);
     }
 
     /// Marks the calling thread as one with its own descriptor table, so that its descriptors are
@@ -325,7 +356,7 @@ pub struct UpstreamStats {
 }
 
 /// Statistics of waits for events (calls of `next_events`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitStats {
     /// Number of waits.
     pub waits: u64,
@@ -335,30 +366,75 @@ pub struct WaitStats {
     pub events: u64,
     /// Registrations, changes of interest and revocations.
     pub changes: u64,
+    /// Overflows of an event queue.
+    pub overflows: u64,
+    /// Signals taken from the kernel's queue.
+    pub signals: u64,
     /// System calls for waits and changes.
     pub calls: u64,
-    /// Processor time of the waits, user and system; zero if it was not measured.
+    /// Further statistics, if waits were measured.
+    pub measured: Option<MeasuredWaitStats>,
+}
+
+/// Statistics of measured waits for events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredWaitStats {
+    /// Processor time of the waits, user and system.
     pub cpu: Duration,
+    /// Waits with an event that led to a completed operation.
+    pub useful_waits: u64,
+    /// Connections accepted.
+    pub accepts: u64,
+    /// Waits after which a connection was accepted.
+    pub accepting_waits: u64,
+    /// Maximum numbers of events per wait, and the number of waits with at most as many and more
+    /// than the previous maximum. The last maximum is infinite (`u64::MAX`).
+    pub events_per_wait: Vec<(u64, u64)>,
 }
 
 impl fmt::Display for WaitStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WaitStats { waits, empty_waits, events, changes, calls, cpu } = self;
+        let WaitStats { waits, empty_waits, events, changes, overflows, signals, calls, measured } =
+            self;
         let each = *events as f64 / (waits - empty_waits.min(waits)).max(1) as f64;
         write!(
             f,
             "{waits} waits ({empty_waits} without an event) returned {events} events, {each:.2} per \
-             wait; {changes} changes of interest, {calls} system calls"
+             wait; {signals} signals, {overflows} overflows; {changes} changes of interest, {calls} \
+             system calls"
         )?;
-        if !cpu.is_zero() {
-            let per_wait = cpu.as_secs_f64() * 1e6 / (*waits).max(1) as f64;
-            let per_event = cpu.as_secs_f64() * 1e6 / (*events).max(1) as f64;
-            write!(
-                f,
-                "; processor time of waits {:.3} s, {per_wait:.2} us per wait, {per_event:.2} us per \
-                 event",
-                cpu.as_secs_f64()
-            )?;
+        let Some(measured) = measured else { return Ok(()) };
+        let cpu = measured.cpu.as_secs_f64();
+        let per_wait = cpu * 1e6 / (*waits).max(1) as f64;
+        let per_event = cpu * 1e6 / (*events).max(1) as f64;
+        write!(
+            f,
+            "; processor time of waits {cpu:.3} s, {per_wait:.2} us per wait, {per_event:.2} us per \
+             event; {measured}"
+        )
+    }
+}
+
+impl fmt::Display for MeasuredWaitStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MeasuredWaitStats { useful_waits, accepts, accepting_waits, events_per_wait, .. } =
+            self;
+        let each = *accepts as f64 / (*accepting_waits).max(1) as f64;
+        write!(
+            f,
+            "{useful_waits} useful waits; {accepts} accepts after {accepting_waits} waits, {each:.2} \
+             per wait; waits by number of events:"
+        )?;
+        let mut least = 0;
+        for &(most, waits) in events_per_wait {
+            if waits > 0 {
+                match most {
+                    u64::MAX => write!(f, " {least}+: {waits}")?,
+                    most if most == least => write!(f, " {most}: {waits}")?,
+                    most => write!(f, " {least}-{most}: {waits}")?,
+                }
+            }
+            least = most.saturating_add(1);
         }
         Ok(())
     }
@@ -387,9 +463,28 @@ impl Metrics {
             empty_waits: sum(|waits| &waits.empty_waits),
             events: sum(|waits| &waits.events),
             changes: sum(|waits| &waits.changes),
+            overflows: sum(|waits| &waits.overflows),
+            signals: sum(|waits| &waits.signals),
             calls: sum(|waits| &waits.calls),
-            cpu: Duration::from_nanos(sum(|waits| &waits.cpu_nanoseconds)),
+            measured: self.measured_waits(),
         }
+    }
+
+    /// Returns the statistics of measured waits, if there were any.
+    fn measured_waits(&self) -> Option<MeasuredWaitStats> {
+        let all = || self.workers.iter().map(|worker| &worker.waits.measured);
+        let (events, _) = PerWait::cumulative(all().map(|waits| &waits.events));
+        let (accepts, accepted) = PerWait::cumulative(all().map(|waits| &waits.accepts));
+        let waits = events.last().copied().filter(|&waits| waits > 0)?;
+        let mut before = 0;
+        let each = events.into_iter().map(|upto| upto - std::mem::replace(&mut before, upto));
+        Some(MeasuredWaitStats {
+            cpu: Duration::from_nanos(all().map(|waits| waits.cpu_nanoseconds.get()).sum()),
+            useful_waits: all().map(|waits| waits.useful_waits.get()).sum(),
+            accepts: accepted,
+            accepting_waits: waits - accepts.first().copied().unwrap_or(0),
+            events_per_wait: PerWait::bounds().chain([u64::MAX]).zip(each).collect(),
+        })
     }
 
     /// Appends the metrics page in the Prometheus text format.

@@ -10,6 +10,7 @@
 //! | [`metrics`] | counters and the metrics page |
 //! | `administration` | data and commands of the admin address |
 //! | `proxy_protocol`, [`network`] | PROXY protocol; networks that may use it |
+//! | `wait_meter` | measurements of waits for events |
 //! | `rate` | minimum transfer rate of clients |
 
 pub(crate) mod acceptor;
@@ -25,3 +26,4 @@ pub mod network;
 pub mod proxy_protocol;
 pub(crate) mod rate;
 pub mod server;
+pub(crate) mod wait_meter;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use hearken_server::runtime::metrics::{Error, Metrics, UpstreamStats};
+use hearken_server::runtime::metrics::{Error, Metrics, UpstreamStats, WaitOutcome};
 use proptest::prelude::*;
 
 use crate::common::process::run_alone;
@@ -148,9 +148,13 @@ fn the_page_has_what_was_counted() {
     one.record_duration(2_000_000);
     two.record_duration(100_000_000_000);
     one.record_upstream_response(128_000);
-    let counters = hearken::mechanism::Counters { waits: 8, calls: 9, ..Default::default() };
+    let counters =
+        hearken::mechanism::Counters { waits: 8, signals: 5, calls: 9, ..Default::default() };
     one.set_wait_counters(&counters);
     two.record_wait_cpu(Duration::from_nanos(1_500_000_001));
+    for (events, accepts) in [(0, 0), (1, 1), (3, 2), (5000, 0)] {
+        two.record_wait(&WaitOutcome { events, accepts, is_useful: accepts > 0 });
+    }
 
     let samples = page(&metrics, &[]);
     let get = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
@@ -166,6 +170,18 @@ fn the_page_has_what_was_counted() {
     assert_eq!(get("hearken_event_waits_total", &[("worker", "0")]), 8.0);
     assert_eq!(get("hearken_event_system_calls_total", &[("worker", "0")]), 9.0);
     assert_eq!(get("hearken_event_wait_cpu_seconds_total", &[("worker", "1")]), 1.500_000_001);
+    assert_eq!(get("hearken_event_signals_total", &[("worker", "0")]), 5.0);
+    assert_eq!(get("hearken_event_useful_waits_total", &[("worker", "1")]), 2.0);
+    for (bound, count) in [("0", 1.0), ("1", 2.0), ("2", 2.0), ("4", 3.0), ("4096", 3.0)] {
+        assert_eq!(get("hearken_events_per_wait_bucket", &[("le", bound)]), count, "{bound}");
+    }
+    assert_eq!(get("hearken_events_per_wait_count", &[]), 4.0);
+    assert_eq!(get("hearken_events_per_wait_sum", &[]), 5004.0);
+    assert_eq!(get("hearken_accepts_per_wait_sum", &[]), 3.0);
+    assert!(metrics.waits().to_string().ends_with(
+        "; 2 useful waits; 3 accepts after 2 waits, 1.50 per wait; waits by number of events: 0: 1 \
+         1: 1 3-4: 1 4097+: 1"
+    ));
     assert_eq!(get("hearken_request_duration_seconds_count", &[]), 2.0);
     assert_eq!(get("hearken_request_duration_seconds_sum", &[]), 100.002);
     assert_eq!(get("hearken_request_duration_seconds_bucket", &[("le", "67.108864")]), 1.0);

@@ -237,6 +237,10 @@ impl Mechanism for KernelQueue {
         self.table.batch.get(index).copied().unwrap_or(NO_EVENT)
     }
 
+    fn signals(&self) -> u64 {
+        self.signals.taken
+    }
+
     fn calls(&self) -> u64 {
         self.signals.calls + self.table.calls
     }

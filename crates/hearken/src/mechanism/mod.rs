@@ -345,6 +345,12 @@ pub trait Mechanism: fmt::Debug {
         0
     }
 
+    /// Returns the number of signals that it has taken from the kernel's queue. Those that report
+    /// an overflow count. It is 0 if the mechanism does not use signals.
+    fn signals(&self) -> u64 {
+        0
+    }
+
     /// Returns the number of system calls it has made.
     fn calls(&self) -> u64;
 }
@@ -461,6 +467,10 @@ impl Mechanism for Box<dyn Mechanism> {
 
     fn overflows(&self) -> u64 {
         (**self).overflows()
+    }
+
+    fn signals(&self) -> u64 {
+        (**self).signals()
     }
 
     fn calls(&self) -> u64 {

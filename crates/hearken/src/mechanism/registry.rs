@@ -24,6 +24,8 @@ pub struct Counters {
     pub changes: u64,
     /// Queue overflows. The mechanism recovered from each.
     pub overflows: u64,
+    /// Signals taken from the kernel's queue.
+    pub signals: u64,
     /// System calls: waits, registrations and auxiliary calls.
     pub calls: u64,
 }
@@ -123,8 +125,12 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
 
     /// Returns the counters since the creation of the registry.
     pub fn counters(&self) -> Counters {
-        let (overflows, calls) = (self.mechanism.overflows(), self.mechanism.calls());
-        Counters { overflows, calls, ..self.counters }
+        Counters {
+            overflows: self.mechanism.overflows(),
+            signals: self.mechanism.signals(),
+            calls: self.mechanism.calls(),
+            ..self.counters
+        }
     }
 
     /// Returns the number of sources.

@@ -80,6 +80,10 @@ impl Mechanism for RtSignal {
         self.dispatcher.overflows()
     }
 
+    fn signals(&self) -> u64 {
+        self.dispatcher.signals().taken
+    }
+
     fn calls(&self) -> u64 {
         self.dispatcher.calls()
     }

@@ -91,7 +91,9 @@ pub(crate) struct Signals {
     thread: libc::pid_t,
     /// Whether signals are taken with sigtimedwait(2), one per system call.
     one_at_a_time: bool,
-    taken: Box<[libc::signalfd_siginfo; MAX_SIGNALS]>,
+    batch: Box<[libc::signalfd_siginfo; MAX_SIGNALS]>,
+    /// The number of signals taken.
+    pub(crate) taken: u64,
     /// The thread's number of overflows when this queue last checked.
     overflows: u64,
     pub(crate) calls: u64,
@@ -154,7 +156,8 @@ impl Signals {
             queue: unsafe { OwnedFd::from_raw_fd(queue) },
             thread: rustix::thread::gettid().as_raw_nonzero().get(),
             one_at_a_time,
-            taken: Box::new([nothing; MAX_SIGNALS]),
+            batch: Box::new([nothing; MAX_SIGNALS]),
+            taken: 0,
             overflows: OVERFLOWS.get(),
             calls: 0,
             local: PhantomData,
@@ -218,7 +221,7 @@ impl Signals {
             return Ok(Taken { count, queue_empty: false });
         }
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
-        let buffer = self.taken[..max].as_mut_ptr().cast();
+        let buffer = self.batch[..max].as_mut_ptr().cast();
         self.calls += 1;
         // SAFETY: `buffer` has `max` elements, for which every bit pattern is valid.
         let length = unsafe { libc::read(self.queue.as_raw_fd(), buffer, max * SIZE) };
@@ -229,7 +232,8 @@ impl Signals {
                 error => return Err(error),
             },
         };
-        for info in &self.taken[..count] {
+        self.taken += count as u64;
+        for info in &self.batch[..count] {
             if info.ssi_signo == libc::SIGIO as u32 {
                 OVERFLOWS.set(OVERFLOWS.get() + 1);
             }
@@ -265,7 +269,8 @@ impl Signals {
         if signal == libc::SIGIO {
             OVERFLOWS.set(OVERFLOWS.get() + 1);
         }
-        let taken = &mut self.taken[index];
+        self.taken += 1;
+        let taken = &mut self.batch[index];
         taken.ssi_signo = signal as u32;
         taken.ssi_code = info.code;
         taken.ssi_fd = info.fd;
@@ -276,7 +281,7 @@ impl Signals {
     /// Returns the readiness reported by the signal at `index` of those just taken.
     #[inline]
     pub(crate) fn info(&self, index: usize) -> SignalInfo {
-        let info = &self.taken[index];
+        let info = &self.batch[index];
         // A signal queued by another process (a code of 0 or less) has no meaning here.
         if info.ssi_signo != self.signal as u32 || info.ssi_code <= 0 {
             return SignalInfo { fd: -1, readiness: Readiness::empty(), merged: false };

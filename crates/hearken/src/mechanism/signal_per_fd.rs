@@ -129,6 +129,10 @@ impl Mechanism for SignalPerFd {
         self.dispatcher.overflows()
     }
 
+    fn signals(&self) -> u64 {
+        self.dispatcher.signals().taken
+    }
+
     fn calls(&self) -> u64 {
         self.dispatcher.calls()
     }

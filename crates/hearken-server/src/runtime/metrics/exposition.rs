@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 
 use crate::runtime::access_log::{LogCounters, LogSink};
 
-use super::{CLASSES, Error, Histogram, Metrics, UpstreamStats, WorkerMetrics};
+use super::{CLASSES, Error, Histogram, Metrics, PerWait, UpstreamStats, WorkerMetrics};
 
 /// The name of a metric without prefix and suffix, its help text, and its getter.
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
@@ -28,6 +28,10 @@ const COUNTERS_BY_WORKER: &[Family<WorkerMetrics>] = &[
     }),
     ("event_overflows", "Overflows of an event queue, with recovery.", |it| {
         it.waits.overflows.get()
+    }),
+    ("event_signals", "Signals taken from the kernel's queue.", |it| it.waits.signals.get()),
+    ("event_useful_waits", "Waits with an event that led to an operation, if measured.", |it| {
+        it.waits.measured.useful_waits.get()
     }),
     ("event_system_calls", "System calls for waits and changes of interest.", |it| {
         it.waits.calls.get()
@@ -98,15 +102,25 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamStats], out: &mut S
 
     let workers = || workers_of(metrics);
     render_access_log(metrics, &mut page);
-    page.histogram(
+    page.durations(
         "hearken_request_duration_seconds",
         "Duration of requests, from the request head to the end of the response.",
         workers().map(|worker| &worker.durations),
     );
-    page.histogram(
+    page.durations(
         "hearken_upstream_response_duration_seconds",
         "Response time of upstream servers, from the sent request to the response head.",
         workers().map(|worker| &worker.responses),
+    );
+    page.per_wait(
+        "hearken_events_per_wait",
+        "Events returned by each wait, if measured.",
+        workers().map(|worker| &worker.waits.measured.events),
+    );
+    page.per_wait(
+        "hearken_accepts_per_wait",
+        "Connections accepted after each wait, if measured.",
+        workers().map(|worker| &worker.waits.measured.accepts),
     );
     render_upstreams(upstreams, &mut page);
 }
@@ -121,7 +135,11 @@ fn render_workers(metrics: &Metrics, page: &mut Page<'_>) {
     }
     let name = page.counter("event_wait_cpu_seconds", "Processor time of waits, if measured.");
     for (number, worker) in workers() {
-        page.sample(&name, &[("worker", &number)], Seconds(worker.waits.cpu_nanoseconds.get()));
+        page.sample(
+            &name,
+            &[("worker", &number)],
+            Seconds(worker.waits.measured.cpu_nanoseconds.get()),
+        );
     }
     let name = page.counter("requests", "Completed requests by status class.");
     for (number, worker) in workers() {
@@ -230,21 +248,44 @@ impl Page<'_> {
         let _ = writeln!(self.out, "{end} {value}");
     }
 
-    fn histogram<'a>(
+    fn durations<'a>(
         &mut self,
         name: &str,
         help: &str,
         all: impl Iterator<Item = &'a Histogram> + Clone,
     ) {
-        self.family(name, "histogram", help);
         let (upto, sum) = Histogram::cumulative(all);
+        let bounds = Histogram::bounds().map(|bound| Seconds(bound * 1_000));
+        self.histogram(name, help, bounds, &upto, Seconds(sum));
+    }
+
+    fn per_wait<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl Iterator<Item = &'a PerWait> + Clone,
+    ) {
+        let (upto, sum) = PerWait::cumulative(all);
+        self.histogram(name, help, PerWait::bounds(), &upto, sum);
+    }
+
+    /// Appends a histogram. `upto` has the cumulative counts for each bound and for infinity.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        bounds: impl Iterator<Item = impl Display>,
+        upto: &[u64],
+        sum: impl Display,
+    ) {
+        self.family(name, "histogram", help);
         let bucket = format!("{name}_bucket");
-        for (bound, count) in Histogram::bounds().zip(&upto) {
-            self.sample(&bucket, &[("le", &Seconds(bound * 1_000))], count);
+        for (bound, count) in bounds.zip(upto) {
+            self.sample(&bucket, &[("le", &bound)], count);
         }
         let count = upto.last().copied().unwrap_or_default();
         self.sample(&bucket, &[("le", &"+Inf")], count);
-        self.sample(&format!("{name}_sum"), &[], Seconds(sum));
+        self.sample(&format!("{name}_sum"), &[], sum);
         self.sample(&format!("{name}_count"), &[], count);
     }
 }

@@ -1,4 +1,4 @@
-//! Histogram of durations with fixed bucket bounds.
+//! Histograms with fixed bucket bounds.
 
 use super::Counter;
 
@@ -7,14 +7,47 @@ const BOUND_COUNT: usize = 40;
 /// Index of the first bound, as computed by [`half_octave`] does.
 const FIRST_BOUND: usize = half_octave_index(96);
 
-/// A histogram of durations, with two buckets per doubling.
+/// Counts of values by bucket, and their sum. A bucket counts values up to its bound and above the
+/// previous one. The last bucket counts values above all bounds.
 #[derive(Debug)]
-pub struct Histogram {
-    /// Counts of durations up to each bound and above the previous one. The last bucket counts
-    /// durations above all bounds.
-    buckets: [Counter; BOUND_COUNT + 1],
-    sum_nanoseconds: Counter,
+pub(super) struct Buckets<const N: usize> {
+    counts: [Counter; N],
+    sum: Counter,
 }
+
+impl<const N: usize> Default for Buckets<N> {
+    fn default() -> Buckets<N> {
+        Buckets { counts: std::array::from_fn(|_| Counter::default()), sum: Counter::default() }
+    }
+}
+
+impl<const N: usize> Buckets<N> {
+    /// Adds `count` values to a bucket, and `sum` to the sum of all values.
+    #[inline]
+    fn record(&self, bucket: usize, count: u64, sum: u64) {
+        if let Some(counter) = self.counts.get(bucket) {
+            counter.add(count);
+        }
+        self.sum.add(sum);
+    }
+
+    /// Merges the buckets of several workers. Returns the cumulative counts for each bound and for
+    /// infinity, and the sum of all values.
+    fn cumulative<'a>(all: impl Iterator<Item = &'a Buckets<N>> + Clone) -> (Vec<u64>, u64) {
+        let mut count = 0;
+        let upto = (0..N).map(|bucket| {
+            let here = all.clone().filter_map(|one| one.counts.get(bucket)).map(Counter::get);
+            count += here.sum::<u64>();
+            count
+        });
+        let upto = upto.collect();
+        (upto, all.map(|one| one.sum.get()).sum())
+    }
+}
+
+/// A histogram of durations, with two buckets per doubling.
+#[derive(Debug, Default)]
+pub struct Histogram(Buckets<{ BOUND_COUNT + 1 }>);
 
 /// Returns how many numbers of the forms 2^n and 1.5 * 2^n are in `1..=number`. `number` is not 0.
 #[inline(always)]
@@ -22,15 +55,6 @@ const fn half_octave_index(number: u64) -> usize {
     let octave = number.ilog2() as usize;
     let half = if octave == 0 { 0 } else { number >> (octave - 1) & 1 };
     2 * octave + half as usize
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram {
-            buckets: std::array::from_fn(|_| Counter::default()),
-            sum_nanoseconds: Counter::default(),
-        }
-    }
 }
 
 impl Histogram {
@@ -42,17 +66,12 @@ impl Histogram {
         let bucket = (half_octave_index(microseconds.max(64)) + 1)
             .saturating_sub(FIRST_BOUND)
             .min(BOUND_COUNT);
-        if let Some(counter) = self.buckets.get(bucket) {
-            counter.add(1);
-        }
-        self.sum_nanoseconds.add(nanoseconds);
+        self.0.record(bucket, 1, nanoseconds);
     }
 
     /// Records `count` durations of zero.
     pub(super) fn record_shortest(&self, count: u64) {
-        if let Some(counter) = self.buckets.first() {
-            counter.add(count);
-        }
+        self.0.record(0, count, 0);
     }
 
     /// Returns the bounds in microseconds.
@@ -65,14 +84,40 @@ impl Histogram {
     pub(super) fn cumulative<'a>(
         all: impl Iterator<Item = &'a Histogram> + Clone,
     ) -> (Vec<u64>, u64) {
-        let mut count = 0;
-        let upto = (0..=BOUND_COUNT).map(|bucket| {
-            let here = all.clone().filter_map(|one| one.buckets.get(bucket)).map(Counter::get);
-            count += here.sum::<u64>();
-            count
-        });
-        let upto = upto.collect();
-        (upto, all.map(|one| one.sum_nanoseconds.get()).sum())
+        Buckets::cumulative(all.map(|one| &one.0))
+    }
+}
+
+/// Number of bounds of [`PerWait`]: 0, and the powers of two up to 4,096.
+const PER_WAIT_BOUND_COUNT: usize = 14;
+
+/// A histogram of numbers per wait, such as events.
+#[derive(Debug, Default)]
+pub struct PerWait(Buckets<{ PER_WAIT_BOUND_COUNT + 1 }>);
+
+impl PerWait {
+    /// Records the number of one wait.
+    #[inline]
+    pub fn record(&self, number: u64) {
+        // Bound 0 is 0, and bound n is 2^(n-1).
+        let bucket = match number {
+            0 => 0,
+            number => (u64::BITS - (number - 1).leading_zeros()) as usize + 1,
+        };
+        self.0.record(bucket.min(PER_WAIT_BOUND_COUNT), 1, number);
+    }
+
+    /// Returns the bounds.
+    pub(super) fn bounds() -> impl Iterator<Item = u64> {
+        (0..PER_WAIT_BOUND_COUNT as u32).map(|at| (1 << at) / 2)
+    }
+
+    /// Merges histograms. Returns the cumulative counts for each bound and for infinity, and the
+    /// sum of all numbers.
+    pub(super) fn cumulative<'a>(
+        all: impl Iterator<Item = &'a PerWait> + Clone,
+    ) -> (Vec<u64>, u64) {
+        Buckets::cumulative(all.map(|one| &one.0))
     }
 }
 
@@ -89,6 +134,20 @@ mod tests {
         assert_eq!(bounds.last(), Some(&(1 << 26)));
         assert_eq!(bounds.len(), BOUND_COUNT);
         assert!(bounds.is_sorted());
+    }
+
+    #[test]
+    fn numbers_per_wait_are_counted_up_to_powers_of_two() {
+        let bounds: Vec<_> = PerWait::bounds().collect();
+        assert_eq!(bounds[..5], [0, 1, 2, 4, 8]);
+        assert_eq!((bounds.last(), bounds.len()), (Some(&4096), PER_WAIT_BOUND_COUNT));
+        for number in (0..=4097).chain([u64::MAX]) {
+            let histogram = PerWait::default();
+            histogram.record(number);
+            let (upto, sum) = PerWait::cumulative([&histogram].into_iter());
+            let want = bounds.iter().map(|&bound| u64::from(number <= bound)).chain([1]);
+            assert_eq!((upto, sum), (want.collect(), number));
+        }
     }
 
     proptest! {

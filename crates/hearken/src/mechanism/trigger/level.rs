@@ -187,6 +187,10 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
         self.inner.overflows()
     }
 
+    fn signals(&self) -> u64 {
+        self.inner.signals()
+    }
+
     fn calls(&self) -> u64 {
         self.inner.calls() + self.cache.calls()
     }
