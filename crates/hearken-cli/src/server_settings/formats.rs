@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hearken::io::readiness::{InterestPolicy, Order};
+use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order};
 use hearken_http::forward::HeaderPolicy;
 use hearken_server::HalfClose;
 use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Server};
@@ -135,7 +135,11 @@ pub(super) const KEEP_HOST: Format<bool> =
     choice!("HOST", "keep" => true = true, "upstream" => false = false);
 pub(super) const ORDER: Format<Order> = choice!("ORDER",
     "try-first" => Order::TryFirst = Order::TryFirst,
-    "wait-first" => Order::WaitFirst = Order::WaitFirst);
+    "wait-first" => Order::WaitFirst = Order::WaitFirst,
+    "wait-to-receive" => Order::WaitToReceive = Order::WaitToReceive);
+pub(super) const CLOSE: Format<ClosePolicy> = choice!("POLICY",
+    "implicit" => ClosePolicy::Implicit = ClosePolicy::Implicit,
+    "explicit" => ClosePolicy::Explicit = ClosePolicy::Explicit);
 pub(super) const INTEREST: Format<InterestPolicy> = choice!("POLICY",
     "when-needed" => InterestPolicy::WhenNeeded = InterestPolicy::WhenNeeded,
     "every-state" => InterestPolicy::EveryState = InterestPolicy::EveryState,

@@ -328,13 +328,24 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .details("This address has no access control."),
     setting! { Options, "experiments.io", f::ORDER, |c| c.server.event_loops.order,
     "Try a system call first, or wait for readiness first" }
-    .placeholder("try-first|wait-first"),
+    .placeholder("try-first|wait-first|wait-to-receive"),
     setting! { Options, "experiments.interest", f::INTEREST, |c| c.server.event_loops.interest,
     "Policy for changing the interest in a connection" }
     .placeholder("when-needed|every-state|once"),
     setting! { Options, "experiments.accept-limit", f::ACCEPT_LIMIT,
     |c| c.server.event_loops.accept_limit,
     "Connections accepted per event" },
+    setting! { Options, "experiments.batch", f::POSITIVE, |c| c.server.event_loops.batch,
+    "Maximum number of events per wait" },
+    setting! { Options, "experiments.close", f::CLOSE, |c| c.server.event_loops.close,
+    "Revoke interest by closing a connection, or explicitly before" }
+    .placeholder("implicit|explicit"),
+    setting! { Options, "experiments.memory-file", f::CACHE_BYTES, |c| c.site.max_cached_file_bytes,
+    "Maximum size of a file that is sent from memory; others use sendfile(2)" }
+    .only(SERVE),
+    setting! { Options, "experiments.cork", SWITCH, |c| c.server.event_loops.cork,
+    "Set TCP_CORK around a header and sendfile(2)" }
+    .only(SERVE),
     setting! { Options, "experiments.rt-queue", f::SIGNALS, |c| c.rt_queue,
     "Maximum number of queued signals (RLIMIT_SIGPENDING)" }
     .unset("unchanged", "1024"),

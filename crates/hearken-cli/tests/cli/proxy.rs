@@ -469,7 +469,8 @@ fn invalid_values_are_rejected() {
         }
     }
     for experiment in
-        "accept-limit=0 defer-accept=x io=x interest=x splice=maybe meter-waits=1 rt-queue=x io"
+        "accept-limit=0 batch=0 close=x defer-accept=x io=x interest=x splice=maybe meter-waits=1 \
+         rt-queue=x io"
             .split(' ')
     {
         let args = ["proxy", "--check", "--to=a:1", "--experiment", experiment];

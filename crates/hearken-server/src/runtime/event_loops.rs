@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use hearken::io::readiness::{InterestPolicy, Order, Policy};
+use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order, Policy};
 
 use super::limit_reached::LimitReached;
 
@@ -29,6 +29,12 @@ pub struct EventLoopConfig {
     pub order: Order,
     /// Policy for changes of interest.
     pub interest: InterestPolicy,
+    /// The call that revokes the interest in a connection that is closed.
+    pub close: ClosePolicy,
+    /// Whether to send a head and the file range after it between two calls that set `TCP_CORK`.
+    pub cork: bool,
+    /// Maximum number of events per wait.
+    pub batch: NonZeroUsize,
     /// Maximum number of open client connections over all workers. If `None`, the descriptor limit
     /// determines it. The workers divide the limit. The kernel distributes connections, and a
     /// connection assigned to a full worker waits even if another worker has capacity.
@@ -54,10 +60,27 @@ impl Default for EventLoopConfig {
             defer_accept: Duration::ZERO,
             order: policy.order,
             interest: policy.interest,
+            close: policy.close,
+            cork: policy.cork,
+            batch: NonZeroUsize::new(policy.batch).unwrap_or(NonZeroUsize::MIN),
             max_connections: None,
             shutdown_timeout: Duration::from_secs(10),
             measure_waits: false,
             on_limit: |_| (),
         }
+    }
+}
+
+impl EventLoopConfig {
+    /// Returns the settings of waiting.
+    pub(crate) fn policy(&self) -> Policy {
+        let mut policy = Policy::default();
+        policy.order = self.order;
+        policy.accept_limit = self.accept_limit;
+        policy.interest = self.interest;
+        policy.close = self.close;
+        policy.cork = self.cork;
+        policy.batch = self.batch.get();
+        policy
     }
 }

@@ -309,10 +309,7 @@ pub(crate) fn start_workers(
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
     let auto = loops.events == mechanism::AUTO;
-    let mut policy = Policy::default();
-    policy.order = loops.order;
-    policy.accept_limit = loops.accept_limit;
-    policy.interest = loops.interest;
+    let policy = loops.policy();
     for index in 0..workers.get() {
         let share = WorkerLimits::new(
             loops,

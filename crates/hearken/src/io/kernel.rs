@@ -101,6 +101,9 @@ pub trait KernelSocket: Source + fmt::Debug + Sized + 'static {
     /// Shuts down the sending side.
     fn shutdown(&self);
 
+    /// Withholds partial packets (`TCP_CORK`), or sends them and ends that.
+    fn set_cork(&self, on: bool);
+
     /// Makes closing the connection reset it.
     fn reset_on_close(&self);
 
@@ -237,6 +240,11 @@ impl KernelSocket for OwnedFd {
     fn shutdown(&self) {
         // It fails only if the peer has disconnected, which receiving reports.
         let _ = net::shutdown(self, net::Shutdown::Write);
+    }
+
+    fn set_cork(&self, on: bool) {
+        // A Unix socket refuses it and has no packets.
+        let _ = sockopt::set_tcp_cork(self, on);
     }
 
     fn reset_on_close(&self) {

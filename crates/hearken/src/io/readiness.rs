@@ -4,12 +4,15 @@
 //!
 //! * *Try first or wait first.* Try first makes the call and declares interest only if the call
 //!   would block. A connection that is accepted, answered and closed in one turn is never
-//!   registered. The servers of the papers wait first.
+//!   registered. The servers of the papers wait first, or wait before they receive.
 //! * *Accept limit.* Maximum number of connections to accept per readiness event of a listener
 //!   (Brecht, Pariag, Gammo: "accept()able Strategies for Improving Web Server Performance", USENIX
 //!   2004).
 //! * *Interest.* Changed at every state, changed when an unwanted event shows the need, or declared
 //!   once for both directions.
+//! * *Close.* Interest ends with close(2), or is revoked explicitly before.
+//! * *Cork.* A head and the file range after it are sent between two calls that set `TCP_CORK`.
+//! * *Events per wait.* Maximum number of events that one wait returns.
 //! * *Bytes per turn.* Maximum number of bytes of a connection before another connection is served.
 //! * *Time per turn.* Maximum time of large transfers before new events are handled.
 //!
@@ -43,7 +46,7 @@ mod relaying;
 mod socket;
 mod turn;
 
-pub use policy::{InterestPolicy, Order, Policy};
+pub use policy::{ClosePolicy, InterestPolicy, Order, Policy};
 use socket::{Progress, Socket, State, transmit};
 
 /// An [`Io`] over a readiness mechanism. See the [module](self).
@@ -128,7 +131,10 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
         // An end that arrives with the last data, in one edge, and is not reported requires another
         // read.
         let reports_end = semantics.reports.contains(Readiness::READ_CLOSED);
-        let initial_state = if edge && !reports_end { State::END_PENDING } else { State::empty() };
+        let mut initial_state = State::empty();
+        initial_state.set(State::END_PENDING, edge && !reports_end);
+        initial_state.set(State::REVOKED_TO_CLOSE, policy.close == ClosePolicy::Explicit);
+        initial_state.set(State::CORKED, policy.cork);
         let now = kernel.clock();
         Ok(ReadinessIo {
             kernel,
@@ -350,10 +356,11 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
     }
 
     fn close(&mut self, token: Token) {
+        let special = State::RELAY_SOURCE | State::RELAY_TARGET | State::REVOKED_TO_CLOSE;
         if let Some((_, socket)) = self.socket_mut(token)
-            && socket.state.intersects(State::RELAY_SOURCE | State::RELAY_TARGET)
+            && socket.state.intersects(special)
         {
-            self.end_relays_of(token);
+            self.prepare_close(token);
         }
         if self.registry.close(token) {
             self.wheel.cancel(token.slot());

@@ -274,6 +274,22 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
         }
     }
 
+    /// Revokes the registration of a source, which stays in the registry without interest.
+    ///
+    /// # Errors
+    /// `ENOENT` if no interest is declared. Other errors of the mechanism.
+    pub fn revoke(&mut self, token: Token) -> io::Result<()> {
+        let Registry { mechanism, slots, counters, .. } = self;
+        let slot = slots
+            .get_mut(token.slot() as usize)
+            .filter(|slot| slot.generation == token.generation() && slot.declared)
+            .ok_or(Errno::NOENT)?;
+        (slot.declared, slot.exclusive, slot.interest) = (false, false, Interest::empty());
+        counters.changes += 1;
+        // SAFETY: the slot declared it under this token, and still owns it.
+        unsafe { mechanism.revoke(slot.fd, token) }
+    }
+
     /// Revokes the registration and returns the source.
     pub fn remove(&mut self, token: Token) -> Option<S> {
         self.release(token, |mechanism, fd| {

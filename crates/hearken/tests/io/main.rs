@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use hearken::io::Relay;
-use hearken::io::readiness::{InterestPolicy, Order, Policy, ReadinessIo};
+use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order, Policy, ReadinessIo};
 use hearken::mechanism::Trigger;
 use libtest_mimic::Trial;
 
@@ -339,7 +339,7 @@ mod policy {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use super::{InterestPolicy, Order, Policy};
+    use super::{ClosePolicy, InterestPolicy, Order, Policy};
 
     /// A policy with its name.
     type Named = (&'static str, fn() -> Policy);
@@ -347,6 +347,9 @@ mod policy {
     pub(crate) const ALL: &[Named] = &[
         ("default", Policy::default),
         ("wait_first", || with(|policy| policy.order = Order::WaitFirst)),
+        ("wait_to_receive", || with(|policy| policy.order = Order::WaitToReceive)),
+        ("explicit_close", || with(|policy| policy.close = ClosePolicy::Explicit)),
+        ("corked", || with(|policy| policy.cork = true)),
         ("accept_one", || with(|policy| policy.accept_limit = NonZeroU32::new(1))),
         ("accept_all", || with(|policy| policy.accept_limit = None)),
         ("every_state", || with(|policy| policy.interest = InterestPolicy::EveryState)),
@@ -389,7 +392,7 @@ fn over_readiness(subject: &Subject, policy: Policy, clause: Clause<ReadinessIo<
         bulk_bytes: (policy.turn_time.as_nanos() == 1).then_some(policy.turn_bytes),
         max_waits: mechanism.scan_interval(),
         accept_limit: policy.accept_limit.map(std::num::NonZeroU32::get),
-        keeps_interest: policy.order == Order::TryFirst
+        keeps_interest: policy.order != Order::WaitFirst
             && policy.interest != InterestPolicy::EveryState
             && semantics.trigger != Trigger::OneShot,
     });

@@ -135,7 +135,7 @@ pub(crate) fn over_sim(setting: &Setting, policy: Policy, clause: Clause<SimRead
         max_waits: mechanism.scan_interval,
         accept_limit: policy.accept_limit.map(NonZeroU32::get),
         keeps_interest: !setting.is_erratic
-            && policy.order == Order::TryFirst
+            && policy.order != Order::WaitFirst
             && policy.interest != InterestPolicy::EveryState
             && semantics.trigger != Trigger::OneShot,
     });

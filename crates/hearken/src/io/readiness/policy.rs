@@ -14,6 +14,8 @@ pub enum Order {
     TryFirst,
     /// Wait, then make the call.
     WaitFirst,
+    /// Wait before the first receive of a connection, and try sends.
+    WaitToReceive,
 }
 
 /// The times at which interest is changed.
@@ -30,7 +32,25 @@ pub enum InterestPolicy {
     Once,
 }
 
-named!(Order, "order of calls", TryFirst => "try-first", WaitFirst => "wait-first");
+/// The call that revokes the interest in a connection that is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum ClosePolicy {
+    /// None if the mechanism allows it: close(2) revokes the interest.
+    #[default]
+    Implicit,
+    /// The call of the mechanism, such as `EPOLL_CTL_DEL`, before close(2).
+    Explicit,
+}
+
+named!(
+    Order,
+    "order of calls",
+    TryFirst => "try-first",
+    WaitFirst => "wait-first",
+    WaitToReceive => "wait-to-receive"
+);
+named!(ClosePolicy, "close policy", Implicit => "implicit", Explicit => "explicit");
 named!(
     InterestPolicy,
     "interest policy",
@@ -50,6 +70,11 @@ pub struct Policy {
     pub accept_limit: Option<NonZeroU32>,
     /// Times at which interest is changed.
     pub interest: InterestPolicy,
+    /// The call that revokes the interest in a connection that is closed.
+    pub close: ClosePolicy,
+    /// Whether to set `TCP_CORK` before a head that a file range follows, and clear it after the
+    /// range. Otherwise the head is sent with `MSG_MORE`, which has the same effect on packets.
+    pub cork: bool,
     /// Maximum number of bytes that a connection receives and sends before another connection is
     /// served.
     pub turn_bytes: usize,
@@ -71,6 +96,8 @@ impl Default for Policy {
             order: Order::TryFirst,
             accept_limit: NonZeroU32::new(64),
             interest: InterestPolicy::default(),
+            close: ClosePolicy::default(),
+            cork: false,
             turn_bytes: 2 * 1024 * 1024,
             turn_time: Duration::from_millis(1),
             batch: 512,

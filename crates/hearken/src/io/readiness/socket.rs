@@ -31,7 +31,7 @@ impl Socket {
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(super) struct State: u16 {
+    pub(super) struct State: u32 {
         const LISTENER = 1;
         const CONNECTING = 2;
         /// Accepting or receiving is requested.
@@ -61,7 +61,11 @@ bitflags::bitflags! {
         /// The relay to the socket waits until the socket is writable.
         const NEEDS_SPACE = 16384;
         /// Other instances accept from the listener too.
-        const SHARED = 32768;
+        const SHARED = 131_072;
+        /// The interest is revoked before the socket is closed.
+        const REVOKED_TO_CLOSE = 32768;
+        /// A head and the file range after it are corked.
+        const CORKED = 65536;
     }
 }
 
@@ -93,9 +97,15 @@ pub(super) fn transmit(
             (Body::Bytes(bytes), true) => fd.send(bytes, SendFlags::NOSIGNAL),
             (Body::Bytes(bytes), false) => fd.send_both(&outgoing.head, bytes),
             (Body::File(part), _) if part.length == 0 && outgoing.head.is_empty() => {
+                if socket.state.contains(State::CORKED) {
+                    fd.set_cork(false);
+                }
                 return Progress::Complete;
             }
             (Body::File(part), false) => {
+                if socket.state.contains(State::CORKED) {
+                    fd.set_cork(true);
+                }
                 let mut flags = SendFlags::NOSIGNAL;
                 flags.set(SendFlags::MORE, part.length > 0);
                 fd.send(&outgoing.head, flags)

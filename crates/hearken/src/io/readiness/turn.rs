@@ -30,7 +30,7 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
     pub(super) fn connected_state(&self) -> State {
         let state = match self.policy.order {
             Order::TryFirst => State::READABLE,
-            Order::WaitFirst => State::empty(),
+            Order::WaitFirst | Order::WaitToReceive => State::empty(),
         };
         state | self.initial_state
     }
@@ -52,7 +52,7 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
     pub(super) fn tries_to_send(&self, token: Token) -> bool {
         let state = self.sockets.get(token.slot() as usize).map_or(State::empty(), |of| of.state);
         let is_writable = self.edge && state.contains(State::WRITABLE);
-        (self.policy.order == Order::TryFirst || is_writable)
+        (self.policy.order != Order::WaitFirst || is_writable)
             && !state.intersects(State::CONNECTING | State::SEND_FAILED)
     }
 
@@ -410,6 +410,16 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
             }
         }
         self.declare_later(token);
+    }
+
+    /// Ends the relays of a socket that is closed next, and its registration if that is explicit.
+    #[cold]
+    pub(super) fn prepare_close(&mut self, token: Token) {
+        self.end_relays_of(token);
+        if self.sockets[token.slot() as usize].state.contains(State::REVOKED_TO_CLOSE) {
+            // The descriptor is closed in any case.
+            let _ = self.registry.revoke(token);
+        }
     }
 
     /// Continues a queued socket.

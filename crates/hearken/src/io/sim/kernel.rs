@@ -579,6 +579,9 @@ impl KernelSocket for SimSocket {
         }
     }
 
+    /// Has no effect: the simulated network has no packets.
+    fn set_cork(&self, _: bool) {}
+
     fn reset_on_close(&self) {
         self.file.resets.set(true);
     }
