@@ -88,6 +88,7 @@ fn as_json() -> String {
                     "close_revokes": entry.semantics.close_revokes,
                     "registers_both": entry.semantics.registers_both,
                     "overflows": entry.semantics.overflows,
+                    "recovers": entry.semantics.recovers,
                     "watches": watches(entry),
                     "sharing": sharing(entry),
                     "privileged": entry.semantics.privileged,

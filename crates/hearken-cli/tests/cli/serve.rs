@@ -138,7 +138,7 @@ fn invalid_arguments_are_rejected() {
 #[test]
 fn a_short_signal_queue_loses_no_request() {
     let dir = site();
-    let spec = "rt-signal:dequeue=one:recover=select";
+    let spec = "rt-signal:dequeue=one:recover=until-quiet:fallback=select";
     let (_server, url) = serve(dir.path(), &["--events", spec, "--experiment", "rt-queue=4"]);
     let load = ["load", &url, "--rate", "2000", "--duration", "300ms", "--json", "-"];
     let output = run(&load);

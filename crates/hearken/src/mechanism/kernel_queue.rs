@@ -30,7 +30,7 @@ use std::{fmt, io};
 
 use super::bpf::Programs;
 use super::bpf::layout::{PENDING, Queue, signal_info};
-use super::signal::table::Table;
+use super::signal::table::{Fallback, Table};
 use super::signal::{MAX_SIGNALS, Signals};
 use super::{Mechanism, NO_EVENT, Open, Options, Semantics, Sharing, Trigger};
 use super::{Unavailable, Watches};
@@ -84,7 +84,7 @@ impl Open for KernelQueue {
         let unattributed = shared.unattributed();
         Ok(KernelQueue {
             signals,
-            table: Table::new(BOTH),
+            table: Table::new(BOTH, Fallback::Poll),
             programs,
             queue,
             unattributed,
@@ -139,7 +139,7 @@ impl KernelQueue {
         self.unattributed = self.programs.shared().unattributed();
         self.signals.discard(|signal_info| self.table.check_later(signal_info.fd));
         if self.signals.overflowed() {
-            let _ = self.table.check_all(false);
+            let _ = self.table.check_all();
         }
     }
 

@@ -141,8 +141,11 @@ pub struct Semantics {
     /// Whether both directions are registered once, and the wait drops those without interest. A
     /// change then costs nothing, but a descriptor that is always writable ends every wait.
     pub registers_both: bool,
-    /// Whether the mechanism has a queue that can overflow. It recovers from overflows.
+    /// Whether the mechanism has a queue that can overflow.
     pub overflows: bool,
+    /// Whether it finds the events that an overflow dropped. Otherwise a descriptor may stay silent
+    /// after an overflow.
+    pub recovers: bool,
     /// The kinds of descriptors that it can watch.
     pub watches: Watches,
     /// The instances that receive an event if several watch the same open file.
@@ -165,6 +168,7 @@ impl Semantics {
         close_revokes: false,
         registers_both: false,
         overflows: false,
+        recovers: true,
         watches: Watches::Any,
         sharing: Sharing::Each,
         privileged: false,
@@ -340,7 +344,8 @@ pub trait Mechanism: fmt::Debug {
         1
     }
 
-    /// Returns how often its queue has overflowed. It recovered each time.
+    /// Returns how often its queue has overflowed. [`Semantics::recovers`] tells whether it
+    /// recovered.
     fn overflows(&self) -> u64 {
         0
     }

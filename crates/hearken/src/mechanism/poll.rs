@@ -37,9 +37,10 @@ pub struct Poll {
     calls: u64,
 }
 
-/// The argument of poll(2) with the owner of each entry. [`locality`](super::locality) uses it too.
+/// The argument of poll(2) with the owner of each entry. [`locality`](super::locality) and the
+/// fallback of signals use it too.
 #[derive(Default)]
-pub(super) struct List {
+pub(crate) struct List {
     polled: Vec<PollFd<'static>>,
     /// The descriptor and token of each entry.
     entries: Vec<(RawFd, Token)>,
@@ -132,6 +133,57 @@ impl List {
         }
     }
 
+    /// Registers `fd`, and appends it to the list if it has an interest.
+    ///
+    /// # Safety
+    /// The requirements of [`Mechanism::declare`].
+    pub(super) unsafe fn declare(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        self.register(fd)?;
+        if !interest.is_empty() {
+            // SAFETY: the caller keeps `fd` open until `revoke`.
+            unsafe { self.push(fd, token, interest) };
+        }
+        Ok(())
+    }
+
+    /// Replaces the interest in a registered descriptor.
+    ///
+    /// # Safety
+    /// The requirements of [`Mechanism::change`].
+    pub(super) unsafe fn change(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        match self.position(fd) {
+            Position::Unregistered => return Err(Errno::NOENT.into()),
+            Position::Listed(index) if interest.is_empty() => self.swap_remove(index as usize), // (a)
+            // SAFETY: the caller keeps `fd` open until `revoke`.
+            Position::Listed(index) => unsafe { self.set(index as usize, interest) },
+            Position::Silent if interest.is_empty() => {}
+            // SAFETY: as above.
+            Position::Silent => unsafe { self.push(fd, token, interest) },
+        }
+        Ok(())
+    }
+
+    /// Ends the registration of `fd`.
+    pub(super) fn revoke(&mut self, fd: RawFd) -> io::Result<()> {
+        match self.position(fd) {
+            Position::Unregistered => return Err(Errno::NOENT.into()),
+            Position::Silent => {}
+            Position::Listed(index) => self.swap_remove(index as usize),
+        }
+        self.unregister(fd);
+        Ok(())
+    }
+
     /// Polls the first `len` entries and returns the number of ready ones.
     pub(super) fn poll(&mut self, len: usize, timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map(timespec);
@@ -202,35 +254,17 @@ impl Mechanism for Poll {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        self.list.register(fd)?;
-        if !interest.is_empty() {
-            // SAFETY: the caller keeps fd open until revoke.
-            unsafe { self.list.push(fd, token, interest) };
-        }
-        Ok(())
+        // SAFETY: the caller fulfils the same requirements.
+        unsafe { self.list.declare(fd, token, interest) }
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        match self.list.position(fd) {
-            Position::Unregistered => return Err(Errno::NOENT.into()),
-            Position::Listed(index) if interest.is_empty() => self.list.swap_remove(index as usize), // (a)
-            // SAFETY: the caller keeps fd open until revoke.
-            Position::Listed(index) => unsafe { self.list.set(index as usize, interest) },
-            Position::Silent if interest.is_empty() => {}
-            // SAFETY: as above.
-            Position::Silent => unsafe { self.list.push(fd, token, interest) },
-        }
-        Ok(())
+        // SAFETY: the caller fulfils the same requirements.
+        unsafe { self.list.change(fd, token, interest) }
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        match self.list.position(fd) {
-            Position::Unregistered => return Err(Errno::NOENT.into()),
-            Position::Silent => {}
-            Position::Listed(index) => self.list.swap_remove(index as usize),
-        }
-        self.list.unregister(fd);
-        Ok(())
+        self.list.revoke(fd)
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {

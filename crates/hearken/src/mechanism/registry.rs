@@ -22,7 +22,7 @@ pub struct Counters {
     pub spurious: u64,
     /// Registrations, changes of interest and revocations.
     pub changes: u64,
-    /// Queue overflows. The mechanism recovered from each.
+    /// Queue overflows.
     pub overflows: u64,
     /// Signals taken from the kernel's queue.
     pub signals: u64,

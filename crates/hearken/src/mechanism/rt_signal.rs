@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
-use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher};
+use super::signal::dispatcher::{DEQUEUE, FALLBACK, RECOVER, SignalDispatcher};
 use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, bpf, signal};
 use crate::event::{Event, Interest, Token};
 
@@ -36,7 +36,7 @@ impl Open for RtSignal {
     const NAME: &'static str = "rt-signal";
     const SUMMARY: &'static str = "real-time signals, queued by the kernel";
     const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
-    const OPTIONS: &'static [OptionSpec] = &[DEQUEUE, RECOVER];
+    const OPTIONS: &'static [OptionSpec] = &[DEQUEUE, RECOVER, FALLBACK];
 
     fn open_with(options: &Options) -> Result<RtSignal, Unavailable> {
         Ok(RtSignal { dispatcher: SignalDispatcher::open(options, false)? })
@@ -45,7 +45,10 @@ impl Open for RtSignal {
 
 impl Mechanism for RtSignal {
     fn semantics(&self) -> &'static Semantics {
-        &Self::SEMANTICS
+        match self.dispatcher.recovers() {
+            true => &Self::SEMANTICS,
+            false => const { &Semantics { recovers: false, ..Self::SEMANTICS } },
+        }
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {

@@ -18,7 +18,7 @@ use std::{fmt, io};
 
 use super::bpf::{self, Suppressor};
 use super::signal::SignalInfo;
-use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher, SignalFilter};
+use super::signal::dispatcher::{DEQUEUE, FALLBACK, RECOVER, SignalDispatcher, SignalFilter};
 use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values, signal};
 use crate::event::{Event, Interest, Token};
 
@@ -67,7 +67,7 @@ impl Open for SignalPerFd {
     const NAME: &'static str = "signal-per-fd";
     const SUMMARY: &'static str = "real-time signals, at most one pending per descriptor";
     const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
-    const OPTIONS: &'static [OptionSpec] = &[WHERE, DEQUEUE, RECOVER];
+    const OPTIONS: &'static [OptionSpec] = &[WHERE, DEQUEUE, RECOVER, FALLBACK];
 
     fn needs_privileges(options: &Options) -> bool {
         options.get(WHERE.name) == "kernel"
@@ -85,9 +85,12 @@ impl Open for SignalPerFd {
 
 impl Mechanism for SignalPerFd {
     fn semantics(&self) -> &'static Semantics {
-        match self.merging {
-            Merging::User => &Self::SEMANTICS,
-            Merging::Kernel(_) => const { &Semantics { privileged: true, ..Self::SEMANTICS } },
+        const KERNEL: Semantics = Semantics { privileged: true, ..SignalPerFd::SEMANTICS };
+        match (&self.merging, self.dispatcher.recovers()) {
+            (Merging::User, true) => &Self::SEMANTICS,
+            (Merging::User, false) => const { &Semantics { recovers: false, ..Self::SEMANTICS } },
+            (Merging::Kernel(_), true) => &KERNEL,
+            (Merging::Kernel(_), false) => const { &Semantics { recovers: false, ..KERNEL } },
         }
     }
 

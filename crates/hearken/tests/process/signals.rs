@@ -27,6 +27,12 @@ const LIMITS: [Option<u64>; 4] = [None, Some(8), Some(64), Some(1024)];
 /// Name of the storm over several instances in one thread.
 const SEVERAL_INSTANCES: &str = "several_in_a_thread";
 
+/// Name of the storm whose overflow is not recovered from.
+const WITHOUT_RECOVERY: &str = "loses_events_without_recovery";
+
+/// Name of the storm after which waits check all descriptors until they are quiet.
+const UNTIL_QUIET: &str = "checks_all_until_quiet";
+
 /// Maximum time to wait for an event, which no successful test reaches.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -51,6 +57,17 @@ pub(crate) fn trials() -> Vec<Trial> {
                 queued_signals_do_not_reach_the_next_instance,
             ),
         ];
+        let single = |name: &str, limit: u64| {
+            let args = [CHILD.to_owned(), spec.to_string(), name.to_owned(), limit.to_string()];
+            Trial::test(format!("signals::{spec}::{name}"), move || start_child(&args))
+        };
+        if !open(spec).semantics().recovers {
+            trials.push(single(WITHOUT_RECOVERY, 8));
+            return trials;
+        }
+        if spec.options.get("recover") == "until-quiet" {
+            trials.push(single(UNTIL_QUIET, 8));
+        }
         let storms = STORMS.iter().map(|(name, _)| *name).chain([SEVERAL_INSTANCES]);
         for (storm_index, storm) in storms.enumerate() {
             for (limit_index, limit) in LIMITS.iter().enumerate() {
@@ -101,6 +118,11 @@ fn run_storm(spec: &str, storm: &str, limit: Option<u64>) -> Result<(), String> 
     }
     let max_descriptors = hearken::descriptors::raise_limit().unwrap_or(1 << 16) as usize;
     let descriptors = 2000.min(max_descriptors.saturating_sub(100) / 2);
+    match storm {
+        WITHOUT_RECOVERY => return loses_events_without_recovery(&spec),
+        UNTIL_QUIET => return checks_all_until_quiet(&spec),
+        _ => {}
+    }
     let overflows = match STORMS.iter().find(|(name, _)| *name == storm) {
         None => several_in_a_thread(&spec, descriptors / 2)?,
         Some((_, run)) => {
@@ -123,6 +145,76 @@ fn run_storm(spec: &str, storm: &str, limit: Option<u64>) -> Result<(), String> 
         ));
     }
     Ok(())
+}
+
+/// A registry with its sources, and their peers.
+type Sockets = (Registry<AnyMechanism, OwnedFd>, Vec<Token>, Vec<OwnedFd>);
+
+/// Returns a registry with sockets that have no signals queued, and their peers.
+fn sockets(spec: &Spec, count: usize) -> Result<Sockets, String> {
+    let mut registry = Registry::new(open(spec));
+    let (mut tokens, mut peers) = (Vec::new(), Vec::new());
+    for index in 0..count {
+        let (source, peer) =
+            pair(index).map_err(|error| format!("cannot create a pair: {error}"))?;
+        tokens.push(add(&mut registry, source));
+        peers.push(peer);
+    }
+    assert!(batch(&mut registry, count, Duration::ZERO).is_empty());
+    Ok((registry, tokens, peers))
+}
+
+fn write_to_all(peers: &[OwnedFd]) -> Result<(), String> {
+    for peer in peers {
+        rustix::io::write(peer, b"x").map_err(|errno| format!("cannot write: {errno}"))?;
+    }
+    Ok(())
+}
+
+/// Checks that descriptors stay silent after an overflow (Chandra and Mosberger 2001, 3.3).
+fn loses_events_without_recovery(spec: &Spec) -> Result<(), String> {
+    let (mut registry, _, peers) = sockets(spec, 64)?;
+    write_to_all(&peers)?;
+    let mut found = 0;
+    loop {
+        let events = batch(&mut registry, 64, Duration::from_millis(100));
+        if events.is_empty() {
+            break;
+        }
+        found += events.len();
+    }
+    let overflows = registry.counters().overflows;
+    match (found, overflows) {
+        (0..64, 1..) => Ok(()),
+        _ => Err(format!("{found} of 64 events and {overflows} overflows")),
+    }
+}
+
+/// Checks that waits after an overflow take no signals until no descriptor is ready (Chandra and
+/// Mosberger 2001, Table 1).
+fn checks_all_until_quiet(spec: &Spec) -> Result<(), String> {
+    let (mut registry, tokens, peers) = sockets(spec, 64)?;
+    write_to_all(&peers)?;
+    let found = batch(&mut registry, 64, TIMEOUT);
+    let signals = registry.counters().signals;
+    for _ in 0..3 {
+        write_to_all(&peers)?;
+        // The descriptors are still ready.
+        let again = batch(&mut registry, 64, TIMEOUT).len();
+        if (found.len(), again) != (64, 64) || registry.counters().signals != signals {
+            return Err(format!("{found:?}, then {again} of 64 events"));
+        }
+    }
+    let calls = registry.counters();
+    for token in tokens {
+        let source = registry.get(token).ok_or("a source was removed")?;
+        while rustix::io::read(source, &mut [0; 64]).is_ok() {}
+    }
+    // It takes the signals of the meantime, which report another overflow.
+    while !batch(&mut registry, 64, Duration::ZERO).is_empty() {}
+    let after = registry.counters();
+    let grew = after.signals > calls.signals && after.overflows > calls.overflows;
+    grew.then_some(()).ok_or_else(|| format!("before: {calls:?}, after: {after:?}"))
 }
 
 /// Checks that every instance of a thread recovers from an overflow of the queue that they share.

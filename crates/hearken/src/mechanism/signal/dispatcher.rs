@@ -4,12 +4,20 @@
 //! [`table`](super::table)). If there are none, it sleeps until a signal arrives. Signals are taken
 //! first, since a check covers every signal taken before it. If a full batch leaves no space for
 //! checks, the next wait begins with them, so that neither is deferred indefinitely.
+//!
+//! After an overflow, the queue is emptied and all descriptors are checked:
+//!
+//! * `recover=once`: by one call. Signals that arrive afterwards are taken again.
+//! * `recover=until-quiet`: by each wait, until one finds nothing. Signals stay in the queue until
+//!   then, and usually overflow it again. This is the server of Chandra and Mosberger (Section 3.3,
+//!   Table 1), which stays in select(2). A descriptor is reported while it is ready.
+//! * `recover=none`: not at all. A descriptor whose signal was dropped stays silent (Section 3.3).
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::table::Table;
+use super::table::{Fallback, Table};
 use super::{MAX_SIGNALS, SignalInfo, Signals};
 use crate::event::{Event, Interest, Readiness, Token};
 use crate::mechanism::{NO_EVENT, OptionSpec, Options, Semantics, Sharing, Trigger};
@@ -22,11 +30,20 @@ pub(crate) const DEQUEUE: OptionSpec = OptionSpec {
     values: Values::OneOf(&["many", "one"]),
 };
 
-/// The option for how events that an overflow has dropped are found.
+/// The option for how often events that an overflow has dropped are looked for.
 pub(crate) const RECOVER: OptionSpec = OptionSpec {
     name: "recover",
-    help: "the call that checks all descriptors after the queue has overflowed",
-    values: Values::OneOf(&["poll", "select"]),
+    help: "after an overflow, check all descriptors once, in every wait until one finds nothing, or \
+           never (Chandra and Mosberger 2001, 3.3)",
+    values: Values::OneOf(&["once", "until-quiet", "none"]),
+};
+
+/// The option for the call that looks for them.
+pub(crate) const FALLBACK: OptionSpec = OptionSpec {
+    name: "fallback",
+    help: "check all descriptors with poll(2), select(2), or poll(2) and an array that is kept up \
+           to date (Liu and Chen 2004, 4)",
+    values: Values::OneOf(&["poll", "select", "array"]),
 };
 
 /// The properties of both mechanisms.
@@ -38,6 +55,25 @@ pub(crate) const SEMANTICS: Semantics = Semantics {
     sharing: Sharing::Owner,
     ..Semantics::COMMON
 };
+
+/// The recovery from an overflow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Recovery {
+    Once,
+    UntilQuiet,
+    None,
+}
+
+/// The first step of a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum FirstStep {
+    #[default]
+    TakeSignals,
+    /// The last wait had no space for checks.
+    Check,
+    /// The descriptors are not quiet since an overflow.
+    CheckAll,
+}
 
 /// The maximum number of signals that one wait takes.
 const MAX_BATCH: usize = 1 << 16;
@@ -64,22 +100,36 @@ pub(crate) struct SignalDispatcher {
     table: Table,
     /// Whether a wait takes all queued signals, and not only as many as it may return.
     drains: bool,
-    recover_with_select: bool,
-    /// Whether the last wait had no space for checks.
-    check_first: bool,
+    recovery: Recovery,
+    first_step: FirstStep,
     overflows: u64,
 }
 
 impl SignalDispatcher {
     pub(crate) fn open(options: &Options, drains: bool) -> Result<SignalDispatcher, Unavailable> {
+        let fallback = match options.get(FALLBACK.name) {
+            "select" => Fallback::Select,
+            "array" => Fallback::Array(Box::default()),
+            _ => Fallback::Poll,
+        };
+        let recovery = match options.get(RECOVER.name) {
+            "until-quiet" => Recovery::UntilQuiet,
+            "none" => Recovery::None,
+            _ => Recovery::Once,
+        };
         Ok(SignalDispatcher {
             signals: Signals::open(options.get(DEQUEUE.name) == "one")?,
-            table: Table::new(Readiness::all()),
+            table: Table::new(Readiness::all(), fallback),
             drains,
-            recover_with_select: options.get(RECOVER.name) == "select",
-            check_first: false,
+            recovery,
+            first_step: FirstStep::default(),
             overflows: 0,
         })
+    }
+
+    /// Returns whether it finds the events that an overflow dropped.
+    pub(crate) fn recovers(&self) -> bool {
+        self.recovery != Recovery::None
     }
 
     /// Returns the signal queue.
@@ -140,9 +190,16 @@ impl SignalDispatcher {
         if self.signals.overflowed() {
             self.recover(filter)?; // Another queue of this thread took SIGIO.
         }
-        if std::mem::take(&mut self.check_first) {
+        let first_step = std::mem::take(&mut self.first_step);
+        if first_step != FirstStep::TakeSignals {
+            if first_step == FirstStep::CheckAll {
+                self.table.check_all()?;
+            }
             self.table.check(max, false)?;
             if !self.table.batch.is_empty() {
+                if first_step == FirstStep::CheckAll {
+                    self.first_step = first_step;
+                }
                 return Ok(self.table.batch.len());
             }
         }
@@ -160,7 +217,12 @@ impl SignalDispatcher {
                 self.table.check(max, false)?;
             }
         }
-        self.check_first = self.table.batch.len() >= max && self.table.has_scheduled();
+        if self.table.batch.len() >= max
+            && self.table.has_scheduled()
+            && self.first_step != FirstStep::CheckAll
+        {
+            self.first_step = FirstStep::Check;
+        }
         Ok(self.table.batch.len())
     }
 
@@ -190,11 +252,16 @@ impl SignalDispatcher {
     /// Handles an overflow: takes the remaining signals and schedules checks of all descriptors.
     fn recover(&mut self, filter: &mut impl SignalFilter) -> io::Result<()> {
         self.overflows += 1;
+        match self.recovery {
+            Recovery::Once => {}
+            Recovery::UntilQuiet => self.first_step = FirstStep::CheckAll,
+            Recovery::None => return Ok(()),
+        }
         self.signals.discard(|signal| {
             filter.on_signal(signal);
         });
         filter.on_overflow();
-        self.table.check_all(self.recover_with_select)
+        self.table.check_all()
     }
 
     #[inline]

@@ -30,6 +30,7 @@ use rustix::io::Errno;
 
 use super::SignalInfo;
 use crate::event::{Event, Interest, Readiness, Token};
+use crate::mechanism::poll::List;
 
 mod check;
 
@@ -66,6 +67,17 @@ bitflags::bitflags! {
     }
 }
 
+/// The call that finds the ready descriptors after an overflow.
+#[derive(Debug)]
+pub(crate) enum Fallback {
+    /// poll(2), with an array that is built from the table.
+    Poll,
+    /// select(2).
+    Select,
+    /// poll(2), with an array that every change of the table updates.
+    Array(Box<List>),
+}
+
 /// The watched descriptors and the batch of events.
 pub(crate) struct Table {
     reports: Readiness,
@@ -80,12 +92,13 @@ pub(crate) struct Table {
     /// The argument of poll(2).
     list: Vec<PollFd<'static>>,
     checked: Vec<RawFd>,
+    fallback: Fallback,
     pub(crate) calls: u64,
 }
 
 impl Table {
     /// Creates an empty table. Its events have no flags other than `reports`.
-    pub(crate) fn new(reports: Readiness) -> Table {
+    pub(crate) fn new(reports: Readiness, fallback: Fallback) -> Table {
         Table {
             reports,
             entries: Vec::new(),
@@ -95,6 +108,7 @@ impl Table {
             batch: Vec::new(),
             list: Vec::new(),
             checked: Vec::new(),
+            fallback,
             calls: 0,
         }
     }
@@ -113,6 +127,10 @@ impl Table {
 
     /// Registers `fd`, for which there is space.
     pub(crate) fn register(&mut self, fd: RawFd, token: Token, interest: Interest) {
+        if let Fallback::Array(list) = &mut self.fallback {
+            // SAFETY: registered descriptors are kept open. It fails only for those on the list.
+            let _ = unsafe { list.declare(fd, token, interest) };
+        }
         let entry = &mut self.entries[fd as usize];
         entry.flags.insert(Flags::REGISTERED);
         entry.token = token;
@@ -125,6 +143,10 @@ impl Table {
         entry.token = token;
         entry.interest = interest;
         entry.flags.remove(Flags::AWAITS_SPACE);
+        if let Fallback::Array(list) = &mut self.fallback {
+            // SAFETY: registered descriptors are kept open. All of them are on the list.
+            let _ = unsafe { list.change(fd, token, interest) };
+        }
         self.schedule_check(fd); // (a)
         Ok(())
     }
@@ -136,6 +158,9 @@ impl Table {
         entry.interest = Interest::empty();
         entry.token = VACANT.token;
         entry.stamp = epoch; // (b)
+        if let Fallback::Array(list) = &mut self.fallback {
+            let _ = list.revoke(fd); // It is on the list.
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use rustix::event::{fd_set_insert, fd_set_num_elements, poll, select};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
-use super::{Flags, Table};
+use super::{Fallback, Flags, Table};
 use crate::event::{Event, Interest, Readiness};
 use crate::mechanism::{borrow, poll as poll_mechanism, timespec};
 
@@ -148,15 +148,44 @@ impl Table {
         Ok(())
     }
 
-    /// Schedules checks of all descriptors after an overflow, or of those that select(2) finds
-    /// ready.
-    pub(crate) fn check_all(&mut self, recover_with_select: bool) -> io::Result<()> {
-        if !recover_with_select {
-            for fd in 0..self.entries.len() {
-                self.schedule_check(fd as RawFd);
-            }
-            return Ok(());
+    /// Schedules checks after an overflow: of all descriptors, or of those that the call of the
+    /// [`Fallback`] finds ready.
+    pub(crate) fn check_all(&mut self) -> io::Result<()> {
+        match self.fallback {
+            Fallback::Poll => self.schedule_all(),
+            Fallback::Select => return self.select_all(),
+            Fallback::Array(_) => return self.poll_array(),
         }
+        Ok(())
+    }
+
+    fn schedule_all(&mut self) {
+        for fd in 0..self.entries.len() {
+            self.schedule_check(fd as RawFd);
+        }
+    }
+
+    fn poll_array(&mut self) -> io::Result<()> {
+        let Fallback::Array(list) = &mut self.fallback else { return Ok(()) };
+        self.calls += 1;
+        let len = list.len();
+        let ready = match list.poll(len, Some(Duration::ZERO)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.schedule_all();
+                return Ok(());
+            }
+            ready => ready?,
+        };
+        let is_ready = |index: &usize| list.is_ready(*index);
+        let found: Vec<_> =
+            (0..len).filter(is_ready).take(ready).map(|index| list.entry(index).0).collect();
+        for fd in found {
+            self.schedule_check(fd);
+        }
+        Ok(())
+    }
+
+    fn select_all(&mut self) -> io::Result<()> {
         let bound = self.entries.len();
         let elements = fd_set_num_elements(bound, bound as RawFd);
         let mut read = vec![FdSetElement::default(); elements];
@@ -174,7 +203,10 @@ impl Table {
         let (now, bound) = (timespec(Duration::ZERO), bound as RawFd);
         // SAFETY: the bitmaps contain registered descriptors, which are kept open.
         match unsafe { select(bound, Some(&mut read), Some(&mut write), None, Some(&now)) } {
-            Err(Errno::INTR) => return self.check_all(false),
+            Err(Errno::INTR) => {
+                self.schedule_all();
+                return Ok(());
+            }
             result => result?,
         };
         for fd in FdSetIter::new(&read).chain(FdSetIter::new(&write)) {
