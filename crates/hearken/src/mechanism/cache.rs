@@ -80,6 +80,16 @@ struct Slot {
 const VACANT: Slot =
     Slot { token: Token::from_bits(u64::MAX), fd: -1, events: 0, silent: true, index: UNLISTED };
 
+/// The descriptors that a wait checks, if not only those that were ready and those hinted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scan {
+    /// The ones that were ready and the ones hinted, or the whole set if there are more hints than
+    /// this number.
+    Limited(usize),
+    /// The whole set.
+    WholeSet,
+}
+
 /// A cache of readiness. See the [module](self).
 #[derive(Default)]
 pub(super) struct Cache {
@@ -91,6 +101,8 @@ pub(super) struct Cache {
     /// The number of entries in the batch.
     batch_len: usize,
     slots: Vec<Slot>,
+    /// The number of waits that checked the whole set because of too many hints.
+    overflows: u64,
     calls: u64,
 }
 
@@ -215,6 +227,67 @@ impl Cache {
         }
         self.batch_len = self.list.len().min(max.max(1));
         Ok(self.batch_len)
+    }
+
+    /// Fills the batch like [`wait`](Self::wait), from a check of the whole set: always, or if there
+    /// are more hints than a limit. Those hints are then lost, as if a queue had no space for them.
+    pub(super) fn wait_scanning<H: Hints>(
+        &mut self,
+        hints: &mut H,
+        scan: Scan,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let limit = match scan {
+            Scan::Limited(limit) => limit,
+            Scan::WholeSet => 0,
+        };
+        self.rotate();
+        if scan == Scan::WholeSet {
+            self.schedule_all();
+        }
+        self.poll_list(hints)?;
+        if scan == Scan::WholeSet && !self.list.is_empty() {
+            self.batch_len = self.list.len().min(max.max(1));
+            return Ok(self.batch_len);
+        }
+        let mut timeout = if self.list.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let mut total = 0;
+        for _ in 0..=self.slots.len() / MIN_HINTS {
+            let count = hints.wait(MIN_HINTS, timeout)?;
+            for index in 0..count.min(limit.saturating_sub(total)) {
+                let (token, _) = hints.hint(index);
+                self.schedule(token, 0);
+            }
+            total += count;
+            if count < MIN_HINTS {
+                break;
+            }
+            timeout = Some(Duration::ZERO);
+        }
+        if total > limit {
+            self.overflows += u64::from(scan != Scan::WholeSet);
+            self.schedule_all();
+        }
+        if total > 0 {
+            self.poll_list(hints)?;
+        }
+        self.batch_len = self.list.len().min(max.max(1));
+        Ok(self.batch_len)
+    }
+
+    /// Schedules a check of all descriptors.
+    fn schedule_all(&mut self) {
+        for index in 0..self.slots.len() {
+            if let Some((token, _)) = self.registered(index) {
+                self.schedule(token, 0);
+            }
+        }
+    }
+
+    /// Returns the number of waits that checked the whole set because of too many hints.
+    pub(super) fn overflows(&self) -> u64 {
+        self.overflows
     }
 
     /// Moves the entries that did not fit into the batch to the front (c).

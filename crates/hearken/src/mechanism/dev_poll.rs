@@ -6,6 +6,13 @@
 //! the results, and one poll(2) checks those that were ready. As a mechanism, this is [`AsLevel`]
 //! over epoll. [`DevPoll`] has the original calls.
 //!
+//! The mechanism has two more variants:
+//!
+//! * `scan=set`: each wait checks the whole set, as the implementation without hints that Chandra
+//!   and Mosberger measure (USENIX 2001, Section 3.2).
+//! * `hints=N`: the queue of hints has space for N. If there are more, the wait checks the whole set
+//!   (Banga, Mogul and Druschel, USENIX 1999, Section 6).
+//!
 //! Pitfalls, and how the code handles them:
 //!
 //! a) Writing a descriptor that is in the set adds to its events (they are OR'ed). To reduce them,
@@ -29,10 +36,10 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
-use super::cache::{Cache, Hints};
+use super::cache::{Cache, Hints, Scan};
 use super::epoll::{Edge, Epoll};
 use super::trigger::AsLevel;
-use super::{Open, Options, Semantics, Trigger, Unavailable, timespec};
+use super::{Open, OptionSpec, Options, Semantics, Trigger, Unavailable, Values, timespec};
 use crate::event::Token;
 
 pub use super::cache::PollFd;
@@ -44,8 +51,28 @@ impl Open for AsLevel<Epoll<Edge>> {
         Semantics { trigger: Trigger::Level, ..<Epoll<Edge> as Open>::SEMANTICS };
     const AUTO: bool = true;
 
-    fn open_with(_: &Options) -> Result<Self, Unavailable> {
-        Ok(AsLevel::without_verification(Epoll::open()?))
+    const OPTIONS: &'static [OptionSpec] = &[
+        OptionSpec {
+            name: "scan",
+            help: "check hinted descriptors, or the whole set in every wait (Chandra and Mosberger \
+                   2001, 3.2)",
+            values: Values::OneOf(&["hints", "set"]),
+        },
+        OptionSpec {
+            name: "hints",
+            help: "number of hints that the queue has space for; 0 is unlimited (Banga, Mogul and \
+                   Druschel 1999, 6)",
+            values: Values::Number { default: 0, min: 0, max: 1 << 20 },
+        },
+    ];
+
+    fn open_with(options: &Options) -> Result<Self, Unavailable> {
+        let epoll = Epoll::open()?;
+        Ok(match (options.get("scan"), options.number("hints") as usize) {
+            ("set", _) => AsLevel::scanning(epoll, Scan::WholeSet),
+            (_, 0) => AsLevel::without_verification(epoll),
+            (_, limit) => AsLevel::scanning(epoll, Scan::Limited(limit)),
+        })
     }
 }
 

@@ -10,6 +10,12 @@
 //! * `tuning=adaptive` adjusts N and the times at which it polls each set. One event makes a
 //!   descriptor active. `locality/schedule.rs` describes the algorithm.
 //!
+//! `n`, and at run time [`Locality::set_n`] (`fdm_setnum` of FDM), set N. The paper measures values
+//! from 2 to 1,200 and recommends 3 to 10 (Section 5, Figure 8).
+//!
+//! `busy=K` polls in a loop, as the server of the paper does: a wait sleeps only after K calls in
+//! sequence have found nothing. The paper tunes K for each mechanism.
+//!
 //! The payload of the paper is the token. [`EventQueue`](crate::EventQueue) provides the deadlines
 //! for idle connections for every mechanism.
 //!
@@ -45,11 +51,12 @@ use rustix::io::Errno;
 use super::poll::{Poll, Position};
 use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values, WaitCost};
 use crate::event::{Event, Interest, Token};
+use crate::timer::Time;
 
 mod schedule;
 mod sets;
 
-use schedule::{Schedule, Step, Tuning};
+use schedule::{N, Schedule, Step, Tuning};
 use sets::{Depth, Sets};
 
 /// poll(2) with active, doze and idle sets.
@@ -58,6 +65,10 @@ pub struct Locality {
     sets: Sets,
     schedule: Schedule,
     batch: Vec<Event>,
+    /// The number of calls without events before a wait sleeps.
+    busy_calls: u64,
+    /// The number of calls without events since the last event, up to `busy_calls`.
+    empty_calls: u64,
     calls: u64,
     polled: u64,
 }
@@ -77,6 +88,44 @@ impl Locality {
     /// Returns the current value of N.
     pub fn n(&self) -> u32 {
         self.schedule.n()
+    }
+
+    /// Sets N to the nearest number from 2 to 4,096. Adaptive tuning continues from there.
+    pub fn set_n(&self, n: u32) {
+        self.schedule.set_n(n);
+    }
+
+    /// Polls without sleeping until there are events, the timeout has passed, or `busy_calls` calls
+    /// in sequence have found nothing. Sleeps after those.
+    #[cold]
+    fn wait_busily(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        // A timeout beyond the range of the clock is infinite.
+        let end = timeout.map(|timeout| Time::now() + timeout);
+        while self.empty_calls < self.busy_calls {
+            let count = self.fill_batch(max, Some(Duration::ZERO))?;
+            if count > 0 {
+                return Ok(count);
+            }
+            self.empty_calls += 1;
+            if end.is_some_and(|end| Time::now() >= end) {
+                return Ok(0);
+            }
+        }
+        self.fill_batch(max, end.map(|end| end.duration_since(Time::now())))
+    }
+
+    fn fill_batch(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        self.batch.clear();
+        let (depth, ready) = match self.poll(timeout) {
+            Ok(polled) => polled,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0), // (d)
+            Err(error) => return Err(error),
+        };
+        self.sets.collect(depth, ready.min(max.max(1)), &mut self.batch);
+        let sizes = self.sets.sizes();
+        let found = self.sets.move_entries(depth, ready, self.schedule.rule()); // (e)
+        self.schedule.update(depth, sizes, found);
+        Ok(self.batch.len())
     }
 
     /// Polls and sleeps as the schedule says, until there are results or the timeout has passed.
@@ -120,21 +169,35 @@ impl Open for Locality {
         OptionSpec {
             name: "n",
             help: "N: the initial value if adaptive, the constant value if fixed",
-            values: Values::Number { default: 5, min: 2, max: 64 },
+            values: Values::Number { default: 5, min: *N.start() as u64, max: *N.end() as u64 },
         },
         OptionSpec {
             name: "sleep-us",
             help: "maximum time in microseconds in which only active descriptors are polled",
             values: Values::Number { default: 4000, min: 0, max: 100_000 },
         },
+        OptionSpec {
+            name: "busy",
+            help: "number of calls in sequence that find nothing before a wait sleeps (Liu and Chen \
+                   2004, 5)",
+            values: Values::Number { default: 0, min: 0, max: u32::MAX as u64 },
+        },
     ];
 
     fn open_with(options: &Options) -> Result<Locality, Unavailable> {
         let tuning =
             if options.get("tuning") == "fixed" { Tuning::Fixed } else { Tuning::Adaptive };
-        let n = u32::try_from(options.number("n")).unwrap_or(u32::MAX).clamp(2, 64);
+        let n = u32::try_from(options.number("n")).unwrap_or(u32::MAX).clamp(*N.start(), *N.end());
         let schedule = Schedule::new(tuning, n, options.number("sleep-us") * 1000);
-        Ok(Locality { sets: Sets::default(), schedule, batch: Vec::new(), calls: 0, polled: 0 })
+        Ok(Locality {
+            sets: Sets::default(),
+            schedule,
+            batch: Vec::new(),
+            busy_calls: options.number("busy"),
+            empty_calls: 0,
+            calls: 0,
+            polled: 0,
+        })
     }
 }
 
@@ -184,17 +247,14 @@ impl Mechanism for Locality {
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        self.batch.clear();
-        let (depth, ready) = match self.poll(timeout) {
-            Ok(polled) => polled,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0), // (d)
-            Err(error) => return Err(error),
+        let count = match self.empty_calls < self.busy_calls {
+            true => self.wait_busily(max, timeout)?,
+            false => self.fill_batch(max, timeout)?,
         };
-        self.sets.collect(depth, ready.min(max.max(1)), &mut self.batch);
-        let sizes = self.sets.sizes();
-        let found = self.sets.move_entries(depth, ready, self.schedule.rule()); // (e)
-        self.schedule.update(depth, sizes, found);
-        Ok(self.batch.len())
+        if count > 0 {
+            self.empty_calls = 0;
+        }
+        Ok(count)
     }
 
     #[inline]

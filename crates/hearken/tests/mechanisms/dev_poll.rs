@@ -10,11 +10,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use hearken::Interest;
 use hearken::mechanism::dev_poll::{DevPoll, POLLREMOVE, PollFd};
+use hearken::mechanism::{Registry, find};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::contract::support::{number_of_my_own, renumber};
-use crate::suite::{Tests, tests};
+use crate::suite::{AnyMechanism, Tests, tests};
 
 /// Returns the tests of this module.
 pub(crate) fn tests() -> Tests {
@@ -37,6 +39,8 @@ pub(crate) fn tests() -> Tests {
         all_events_of_poll_can_be_requested
         results_match_poll
         a_signal_interrupts_a_poll
+        more_hints_than_the_limit_are_an_overflow
+        a_scan_of_the_set_makes_one_call
     }
 }
 
@@ -464,4 +468,42 @@ fn a_signal_interrupts_a_poll() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(poller.join().unwrap(), Err(ErrorKind::Interrupted));
+}
+
+/// Returns a registry over a variant of the mechanism with idle pairs, and their peers.
+fn variant(spec: &str, pairs: usize) -> (Registry<AnyMechanism, OwnedFd>, Vec<UnixStream>) {
+    let mut registry = Registry::new(find(spec).unwrap().open().unwrap());
+    let peers = (0..pairs).map(|_| {
+        let (socket, peer) = pair();
+        let token = registry.insert(OwnedFd::from(socket));
+        registry.declare(token, Interest::READ).unwrap();
+        peer
+    });
+    let peers = peers.collect();
+    assert_eq!(registry.wait(64, NOW).unwrap(), 0);
+    (registry, peers)
+}
+
+fn more_hints_than_the_limit_are_an_overflow() {
+    for (limit, ready, overflows) in [(8, 8, 0), (8, 9, 1), (64, 65, 1), (1000, 200, 0)] {
+        let (mut registry, mut peers) = variant(&format!("dev-poll:hints={limit}"), 300);
+        for peer in peers.iter_mut().rev().take(ready) {
+            peer.write_all(b"x").unwrap();
+        }
+        assert_eq!(registry.wait(300, PATIENCE).unwrap(), ready);
+        assert_eq!(registry.counters().overflows, overflows, "{limit}");
+        // What is still ready needs no hint.
+        assert_eq!(registry.wait(300, PATIENCE).unwrap(), ready);
+        assert_eq!(registry.counters().overflows, overflows, "{limit}");
+    }
+}
+
+fn a_scan_of_the_set_makes_one_call() {
+    let (mut registry, mut peers) = variant("dev-poll:scan=set", 100);
+    peers[70].write_all(b"x").unwrap();
+    for _ in 0..3 {
+        let before = registry.counters().calls;
+        assert_eq!(registry.wait(8, PATIENCE).unwrap(), 1);
+        assert_eq!(registry.counters().calls - before, 1);
+    }
 }

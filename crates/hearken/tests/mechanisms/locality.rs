@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Once;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearken::mechanism::locality::Locality;
 use hearken::mechanism::{Open, Options, Registry};
@@ -37,6 +37,8 @@ pub(crate) fn tests() -> Tests {
         n_grows_until_the_active_set_is_complete
         active_descriptors_cost_one_check_each
         moving_bursts_leave_no_descriptor_behind
+        n_can_be_set_at_run_time
+        a_busy_wait_sleeps_after_k_calls_without_events
         fixed_tuning_matches_the_paper
         adaptive_tuning_respects_its_bound
     }
@@ -113,6 +115,10 @@ impl World {
         assert_ne!(rustix::io::read(source, &mut [0; 64]), Ok(0));
     }
 
+    fn calls(&self) -> u64 {
+        self.registry.counters().calls
+    }
+
     /// Waits once. Returns the indices of the reported sockets.
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> Vec<usize> {
         let got = self.registry.wait(max, timeout).unwrap();
@@ -155,6 +161,46 @@ impl World {
     fn found_within(&mut self, at: usize) -> u32 {
         (1..).find(|_| self.wait(64, AT_ONCE).contains(&at)).unwrap()
     }
+}
+
+fn n_can_be_set_at_run_time() {
+    let mut world = fixed(2).with(3);
+    world.registry.mechanism().set_n(4096);
+    assert_eq!(world.registry.mechanism().n(), 4096);
+    assert_eq!(world.registry.mechanism().scan_interval(), 4096 * 4096);
+    world.wait_without_events(1000);
+    assert_eq!(world.sets(), (3, 0, 0));
+    world.registry.mechanism().set_n(0);
+    assert_eq!(world.registry.mechanism().n(), 2);
+    world.wait_without_events(10);
+    assert_eq!(world.sets(), (0, 0, 3));
+}
+
+fn a_busy_wait_sleeps_after_k_calls_without_events() {
+    let timeout = Duration::from_millis(60);
+    let busy = [("tuning", "fixed"), ("n", "3"), ("busy", "50")];
+    let mut world = World::over(open(&busy)).with(3);
+    for is_first in [true, false] {
+        let (before, start) = (world.calls(), Instant::now());
+        assert_eq!(world.wait(8, Some(timeout)), []);
+        assert!(start.elapsed() >= timeout);
+        let calls = world.calls() - before;
+        // A call can also recognise a listener, and the sleep takes two.
+        let expected = if is_first { 50..60 } else { 1..5 };
+        assert!(expected.contains(&calls), "{calls} calls");
+    }
+    assert_eq!(world.sets(), (0, 0, 3));
+    // An event starts the count again.
+    world.event(1);
+    let before = world.calls();
+    assert_eq!(world.wait(8, Some(timeout)), []);
+    assert!(world.calls() - before >= 50);
+    // A timeout ends the calls.
+    let mut world = World::over(open(&[("busy", "4294967295")])).with(3);
+    let start = Instant::now();
+    assert_eq!(world.wait(8, Some(timeout)), []);
+    assert!((timeout..timeout * 100).contains(&start.elapsed()));
+    world.write_and_wait(2, None);
 }
 
 fn descriptors_are_demoted_after_calls_without_events() {

@@ -579,7 +579,7 @@ impl KernelSocket for SimSocket {
         }
     }
 
-    /// Has no effect: the simulated network has no packets.
+    /// Does nothing: the simulated network has no packets.
     fn set_cork(&self, _: bool) {}
 
     fn reset_on_close(&self) {

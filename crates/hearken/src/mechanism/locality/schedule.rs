@@ -22,6 +22,9 @@
 //!
 //! Each wait reads the clock once, and only if there are many inactive descriptors.
 
+use std::cell::Cell;
+use std::ops::RangeInclusive;
+
 use super::sets::{Depth, Rule};
 use crate::timer::Time;
 
@@ -34,7 +37,8 @@ const MAX_SLEPT_ON: usize = 128;
 const NANOS_PER_DESCRIPTOR: u64 = 512;
 /// The maximum number of waits between polls of all sets, independent of load and clock.
 const MAX_WAITS: u32 = 1024;
-const MAX_N: u32 = 4096;
+/// The valid values of N.
+pub(super) const N: RangeInclusive<u32> = 2..=4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tuning {
@@ -45,7 +49,7 @@ pub(super) enum Tuning {
 #[derive(Debug)]
 pub(super) struct Schedule {
     tuning: Tuning,
-    n: u32,
+    n: Cell<u32>,
     /// The maximum sleep on the active set alone, in nanoseconds.
     sleep: u64,
     /// The number of waits since the doze set, and since all sets, were polled.
@@ -101,7 +105,7 @@ impl Schedule {
     pub(super) fn new(tuning: Tuning, n: u32, sleep: u64) -> Schedule {
         Schedule {
             tuning,
-            n,
+            n: Cell::new(n),
             sleep,
             waits_since: [0; 2],
             due: [0; 2],
@@ -116,21 +120,26 @@ impl Schedule {
     }
 
     pub(super) fn n(&self) -> u32 {
-        self.n
+        self.n.get()
+    }
+
+    /// Sets N to the nearest valid value.
+    pub(super) fn set_n(&self, n: u32) {
+        self.n.set(n.clamp(*N.start(), *N.end()));
     }
 
     /// Returns the maximum number of waits until a poll of all sets.
     pub(super) fn within(&self) -> u32 {
         match self.tuning {
-            Tuning::Fixed => self.n * self.n,
+            Tuning::Fixed => self.n() * self.n(),
             Tuning::Adaptive => MAX_WAITS,
         }
     }
 
     pub(super) fn rule(&self) -> Rule {
         Rule {
-            active: self.n - 1,
-            doze: self.n * self.n - self.n,
+            active: self.n() - 1,
+            doze: self.n() * (self.n() - 1),
             on_trial: self.tuning == Tuning::Fixed,
         }
     }
@@ -157,9 +166,9 @@ impl Schedule {
     fn next_fixed(&mut self, sizes: [usize; 3], blocking: bool) -> Step {
         if outside(sizes) == 0 {
             Step::FINAL
-        } else if self.waits_since[1] >= self.n * self.n {
+        } else if self.waits_since[1] >= self.n() * self.n() {
             Step::poll_now(Depth::All)
-        } else if self.waits_since[0] >= self.n {
+        } else if self.waits_since[0] >= self.n() {
             Step::poll_now(Depth::Doze)
         } else if !blocking {
             Step::poll_now(Depth::Active)
@@ -242,13 +251,13 @@ impl Schedule {
             Depth::Doze => sizes[1] as u64,
             Depth::All => outside(sizes) as u64,
         };
-        if depth == Depth::All && stats.waits >= self.n {
+        if depth == Depth::All && stats.waits >= self.n.get() {
             let Stats { hits, misses, inside, outside, .. } = std::mem::take(stats);
             let costly = inside > outside / 2;
             if misses > hits / 64 && !costly {
-                self.n = (self.n * 2).min(MAX_N);
+                self.set_n(self.n() * 2);
             } else if costly && inside > 16 * hits {
-                self.n = (self.n - self.n / 4).max(2);
+                self.set_n(self.n() - self.n() / 4);
             }
         }
     }

@@ -19,8 +19,8 @@ use std::{fmt, io};
 
 use rustix::event::PollFlags;
 
-use super::super::cache::{Cache, Hints};
-use super::super::{Mechanism, NO_EVENT, Semantics, Trigger, poll};
+use super::super::cache::{Cache, Hints, Scan};
+use super::super::{Mechanism, NO_EVENT, Semantics, Trigger, WaitCost, poll};
 use super::intern;
 use crate::event::{Event, Interest, Readiness, Token};
 
@@ -31,8 +31,19 @@ pub struct AsLevel<M: Mechanism> {
     inner: M,
     cache: Cache,
     semantics: &'static Semantics,
-    trusts_events: bool,
+    source: Source,
     one_shot: bool,
+}
+
+/// The meaning of an event of the inner mechanism.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    /// The current readiness.
+    State,
+    /// A descriptor to check.
+    Hints,
+    /// A descriptor to check, unless a scan of the set replaces it.
+    Scan(Scan),
 }
 
 impl<M: Mechanism> AsLevel<M> {
@@ -41,29 +52,42 @@ impl<M: Mechanism> AsLevel<M> {
         // poll(2) reports them, whatever the mechanism supports.
         let reports = Readiness::all() - Readiness::IDLE;
         let semantics = Semantics { reports, ..*inner.semantics() };
-        AsLevel::with(inner, semantics, false)
+        AsLevel::with(inner, semantics, Source::Hints)
     }
 
     /// Adapts a mechanism whose events contain the complete readiness found by the wait, as with
     /// epoll(7).
     pub fn without_verification(inner: M) -> AsLevel<M> {
         let semantics = *inner.semantics();
-        AsLevel::with(inner, semantics, true)
+        AsLevel::with(inner, semantics, Source::State)
     }
 
-    fn with(inner: M, semantics: Semantics, trusts_events: bool) -> AsLevel<M> {
+    /// Adapts an edge-triggered mechanism whose events are hints about a set that `scan` checks.
+    pub(in crate::mechanism) fn scanning(inner: M, scan: Scan) -> AsLevel<M> {
+        let mut semantics = *inner.semantics();
+        match scan {
+            Scan::WholeSet => semantics.wait = WaitCost::Registered,
+            Scan::Limited(_) => semantics.overflows = true,
+        }
+        AsLevel::with(inner, semantics, Source::Scan(scan))
+    }
+
+    fn with(inner: M, semantics: Semantics, source: Source) -> AsLevel<M> {
         let one_shot = inner.semantics().trigger == Trigger::OneShot;
         let semantics = Semantics { trigger: Trigger::Level, ..semantics };
         let semantics = intern(semantics);
-        AsLevel { inner, cache: Cache::default(), semantics, trusts_events, one_shot }
+        AsLevel { inner, cache: Cache::default(), semantics, source, one_shot }
     }
 
     fn collect(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         let AsLevel { inner, cache, one_shot, .. } = self;
-        if self.trusts_events {
-            cache.wait(&mut Inner::<M, true>(inner, *one_shot), max, timeout)
-        } else {
-            cache.wait(&mut Inner::<M, false>(inner, *one_shot), max, timeout)
+        match self.source {
+            Source::State => cache.wait(&mut Inner::<M, true>(inner, *one_shot), max, timeout),
+            Source::Hints => cache.wait(&mut Inner::<M, false>(inner, *one_shot), max, timeout),
+            Source::Scan(scan) => {
+                let hints = &mut Inner::<M, false>(inner, *one_shot);
+                cache.wait_scanning(hints, scan, max, timeout)
+            }
         }
     }
 }
@@ -184,7 +208,7 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
     }
 
     fn overflows(&self) -> u64 {
-        self.inner.overflows()
+        self.inner.overflows() + self.cache.overflows()
     }
 
     fn signals(&self) -> u64 {
