@@ -4,6 +4,9 @@
 //! cancelling a timer cost O(1) and 16 bytes per key, and allocate only to grow the table of keys.
 //! A timer never fires early. It fires at most one tick (about a millisecond) late, plus the delay
 //! of its owner's wait.
+//!
+//! With [`TimerPolicy::Scan`] there is no wheel: each check for expired timers scans the deadlines
+//! of all keys, as the servers of the literature scan an array of time stamps.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -94,6 +97,27 @@ struct Entry {
     prev: u32,
 }
 
+/// The method of finding expired timers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum TimerPolicy {
+    /// The wheel, in O(1).
+    #[default]
+    Wheel,
+    /// A scan of all deadlines, in O(n) (the time stamps of Liu and Chen, 2004, Section 5).
+    Scan,
+}
+
+/// The state of [`TimerPolicy::Scan`].
+struct Scan {
+    /// The next key to examine.
+    cursor: usize,
+    /// A time in ticks before which no timer is due.
+    earliest: u64,
+    /// The earliest deadline that the scan in progress has found.
+    found: u64,
+}
+
 /// A set of timers. See the [module](self).
 ///
 /// ```
@@ -114,6 +138,7 @@ pub struct Wheel {
     heads: [[u32; SLOTS]; LEVELS],
     entries: Vec<Entry>,
     armed: usize,
+    scan: Option<Scan>,
 }
 
 impl fmt::Debug for Wheel {
@@ -131,7 +156,14 @@ impl Wheel {
             heads: [[NONE; SLOTS]; LEVELS],
             entries: Vec::new(),
             armed: 0,
+            scan: None,
         }
+    }
+
+    /// Creates an empty set of timers that finds expired ones by `policy`.
+    pub fn with_policy(now: Time, policy: TimerPolicy) -> Wheel {
+        let scan = Scan { cursor: 0, earliest: u64::MAX, found: u64::MAX };
+        Wheel { scan: (policy == TimerPolicy::Scan).then_some(scan), ..Wheel::new(now) }
     }
 
     /// Reserves address space for `keys` more keys. Memory is committed only when used.
@@ -205,10 +237,18 @@ impl Wheel {
         Some(Time(entry.deadline.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Removes and returns one timer whose deadline has passed at `now`. Amortised O(1).
+    /// Removes and returns one timer whose deadline has passed at `now`. Amortised O(1), or O(n) for
+    /// each check with [`TimerPolicy::Scan`].
     pub fn pop_expired(&mut self, now: Time) -> Option<u32> {
         let target = now.0 >> TICK_BITS;
-        while let Some((level, slot, tick)) = self.first().filter(|first| first.2 <= target) {
+        loop {
+            let Some((level, slot, tick)) = self.first() else {
+                self.current = self.current.max(target);
+                return self.scan_expired(target);
+            };
+            if tick > target {
+                break;
+            }
             self.current = self.current.max(tick);
             // All entries of a higher level's slot move down. An entry that stayed would be hidden
             // by the levels below, whether or not it is due.
@@ -224,6 +264,31 @@ impl Wheel {
         None
     }
 
+    /// Continues a scan of all keys. Returns the next expired one, or `None` at the end.
+    #[cold]
+    fn scan_expired(&mut self, target: u64) -> Option<u32> {
+        let scan = self.scan.as_mut()?;
+        loop {
+            while let Some(entry) = self.entries.get(scan.cursor) {
+                let key = scan.cursor as u32;
+                scan.cursor += 1;
+                if entry.prev == NONE {
+                    continue;
+                }
+                if entry.deadline <= target {
+                    self.unlink(key);
+                    return Some(key);
+                }
+                scan.found = scan.found.min(entry.deadline);
+            }
+            *scan = Scan { cursor: 0, earliest: scan.found, found: u64::MAX };
+            if scan.earliest > target {
+                return None;
+            }
+            // A timer that is due was armed behind the cursor.
+        }
+    }
+
     /// Returns the earliest time at which a timer may be due. It may be too early, never too late.
     /// O(1).
     #[inline]
@@ -231,7 +296,11 @@ impl Wheel {
         if self.armed == 0 {
             return None;
         }
-        self.first().map(|(_, _, tick)| Time(tick.saturating_mul(1 << TICK_BITS)))
+        let tick = match (self.first(), &self.scan) {
+            (Some((_, _, tick)), _) => tick,
+            (None, scan) => scan.as_ref()?.earliest,
+        };
+        Some(Time(tick.saturating_mul(1 << TICK_BITS)))
     }
 
     /// Returns the level and index of the first occupied slot, and the tick at which to check it.
@@ -247,6 +316,15 @@ impl Wheel {
     }
 
     fn link(&mut self, key: u32) {
+        if let Some(scan) = &mut self.scan {
+            let entry = &mut self.entries[key as usize];
+            // Unlinking it only empties the first slot, which is not used.
+            (entry.next, entry.prev) = (NONE, HEAD);
+            scan.earliest = scan.earliest.min(entry.deadline);
+            scan.found = scan.found.min(entry.deadline);
+            self.armed += 1;
+            return;
+        }
         // The last slot of the highest level: the slot after it would equal the current one.
         let last = (self.current | (TOP - 1)) + (SPAN - TOP);
         let tick = self.entries[key as usize].deadline.clamp(self.current, last);

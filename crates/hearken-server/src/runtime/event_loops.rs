@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order, Policy};
+use hearken::timer::TimerPolicy;
 
 use super::limit_reached::LimitReached;
 
@@ -33,6 +34,8 @@ pub struct EventLoopConfig {
     pub close: ClosePolicy,
     /// Whether to send a head and the file range after it between two calls that set `TCP_CORK`.
     pub cork: bool,
+    /// Method of finding expired deadlines.
+    pub timers: TimerPolicy,
     /// Maximum number of events per wait.
     pub batch: NonZeroUsize,
     /// Maximum number of open client connections over all workers. If `None`, the descriptor limit
@@ -62,6 +65,7 @@ impl Default for EventLoopConfig {
             interest: policy.interest,
             close: policy.close,
             cork: policy.cork,
+            timers: policy.timers,
             batch: NonZeroUsize::new(policy.batch).unwrap_or(NonZeroUsize::MIN),
             max_connections: None,
             shutdown_timeout: Duration::from_secs(10),
@@ -80,6 +84,7 @@ impl EventLoopConfig {
         policy.interest = self.interest;
         policy.close = self.close;
         policy.cork = self.cork;
+        policy.timers = self.timers;
         policy.batch = self.batch.get();
         policy
     }

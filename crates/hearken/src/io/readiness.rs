@@ -12,6 +12,7 @@
 //!   once for both directions.
 //! * *Close.* Interest ends with close(2), or is revoked explicitly before.
 //! * *Cork.* A head and the file range after it are sent between two calls that set `TCP_CORK`.
+//! * *Timers.* A wheel, or a scan of all deadlines in every turn.
 //! * *Events per wait.* Maximum number of events that one wait returns.
 //! * *Bytes per turn.* Maximum number of bytes of a connection before another connection is served.
 //! * *Time per turn.* Maximum time of large transfers before new events are handled.
@@ -145,7 +146,7 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
             registry,
             // The first slot belongs to the wake-ups.
             sockets: vec![Socket { state: State::STARTED, ..Socket::default() }],
-            wheel: Wheel::new(now),
+            wheel: Wheel::with_policy(now, policy.timers),
             now,
             pool: Pool::new(policy.buffers, policy.buffer_size),
             waker,

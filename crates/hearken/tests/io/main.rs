@@ -339,6 +339,8 @@ mod policy {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
+    use hearken::timer::TimerPolicy;
+
     use super::{ClosePolicy, InterestPolicy, Order, Policy};
 
     /// A policy with its name.
@@ -349,6 +351,7 @@ mod policy {
         ("wait_first", || with(|policy| policy.order = Order::WaitFirst)),
         ("wait_to_receive", || with(|policy| policy.order = Order::WaitToReceive)),
         ("explicit_close", || with(|policy| policy.close = ClosePolicy::Explicit)),
+        ("scanned_timers", || with(|policy| policy.timers = TimerPolicy::Scan)),
         ("corked", || with(|policy| policy.cork = true)),
         ("accept_one", || with(|policy| policy.accept_limit = NonZeroU32::new(1))),
         ("accept_all", || with(|policy| policy.accept_limit = None)),

@@ -1,9 +1,10 @@
-//! The timing wheel, compared with a map: the timers that fire, their times, and the next expiry.
+//! The timing wheel and the scan of deadlines, compared with a map: the timers that fire, their
+//! times, and the next expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hearken::timer::{Time, Wheel};
+use hearken::timer::{Time, TimerPolicy, Wheel};
 use proptest::prelude::*;
 
 use crate::suite::{Tests, property, tests};
@@ -186,6 +187,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn policy() -> impl Strategy<Value = TimerPolicy> {
+    prop_oneof![Just(TimerPolicy::Wheel), Just(TimerPolicy::Scan)]
+}
+
 fn start() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -198,9 +203,11 @@ fn start() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(property(400))]
 
-    fn matches_the_model(start in start(), steps in prop::collection::vec(step(), 1..60)) {
+    fn matches_the_model(
+        policy in policy(), start in start(), steps in prop::collection::vec(step(), 1..60),
+    ) {
         let mut now = start;
-        let mut wheel = Wheel::new(at(now));
+        let mut wheel = Wheel::with_policy(at(now), policy);
         // The ticks at which timers fire, by key.
         let mut model = BTreeMap::<u32, u64>::new();
         for step in steps {

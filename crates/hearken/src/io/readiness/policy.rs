@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::io::named::named;
+use crate::timer::TimerPolicy;
 
 /// The order of calls and waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,6 +83,8 @@ pub struct Policy {
     /// in later turns, in order, after events that arrived meanwhile. At least one large transfer
     /// continues in each turn. Zero means no limit.
     pub turn_time: Duration,
+    /// Method of finding expired deadlines.
+    pub timers: TimerPolicy,
     /// Maximum number of events per wait.
     pub batch: usize,
     /// Maximum number of buffers for received bytes in use.
@@ -100,6 +103,7 @@ impl Default for Policy {
             cork: false,
             turn_bytes: 2 * 1024 * 1024,
             turn_time: Duration::from_millis(1),
+            timers: TimerPolicy::default(),
             batch: 512,
             buffers: 4096,
             buffer_size: 16 * 1024,
