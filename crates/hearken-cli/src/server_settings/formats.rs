@@ -10,12 +10,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order};
+use hearken::timer::TimerPolicy;
 use hearken_http::forward::HeaderPolicy;
 use hearken_server::HalfClose;
 use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Server};
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::network::Network;
 
+use super::preset::Preset;
 use super::{Networks, address, rule};
 use crate::settings::{Format, Kind, Parameter};
 use crate::size::{print_size, size};
@@ -144,6 +146,14 @@ pub(super) const INTEREST: Format<InterestPolicy> = choice!("POLICY",
     "when-needed" => InterestPolicy::WhenNeeded = InterestPolicy::WhenNeeded,
     "every-state" => InterestPolicy::EveryState = InterestPolicy::EveryState,
     "once" => InterestPolicy::Once = InterestPolicy::Once);
+pub(super) const PRESET: Format<Option<Preset>> = choice!("SERVER",
+    "userver" => Some(Preset::Userver) = Some(Preset::Userver),
+    "microserver" => Some(Preset::Microserver) = Some(Preset::Microserver),
+    "dphttpd" => Some(Preset::Dphttpd) = Some(Preset::Dphttpd),
+    "bmd-proxy" => Some(Preset::BmdProxy) = Some(Preset::BmdProxy));
+pub(super) const TIMERS: Format<TimerPolicy> = choice!("POLICY",
+    "wheel" => TimerPolicy::Wheel = TimerPolicy::Wheel,
+    "scan" => TimerPolicy::Scan = TimerPolicy::Scan);
 pub(super) const SEND_PROXY_PROTOCOL: Format<Option<ProxyProtocol>> = choice!("VERSION",
     "none" => None = None,
     "v1" => Some(ProxyProtocol::V1) = Some(ProxyProtocol::V1),

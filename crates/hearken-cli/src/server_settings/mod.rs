@@ -14,6 +14,7 @@ use crate::settings::Table;
 
 pub(crate) mod address;
 mod formats;
+mod preset;
 mod rule;
 mod table;
 #[cfg(test)]
@@ -26,6 +27,8 @@ pub(crate) use validate::{validate_proxy, validate_serve};
 /// The configuration of both commands. [`table`] describes its fields.
 #[derive(Clone)]
 pub(crate) struct Options {
+    /// The server of the literature whose settings were applied.
+    preset: Option<preset::Preset>,
     /// The server without its handler.
     server: Config,
     root: Option<PathBuf>,
@@ -72,6 +75,7 @@ impl Default for Options {
         let upstreams = Upstreams::new(Vec::new());
         let passive = upstreams.passive.unwrap_or_default();
         Options {
+            preset: None,
             server: Config { routes: Vec::new(), ..Config::static_files(SiteConfig::default()) },
             root: None,
             site: SiteConfig::default(),

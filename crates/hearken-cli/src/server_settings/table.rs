@@ -2,7 +2,9 @@
 
 use super::Options;
 use super::formats as f;
-use crate::settings::{Applies, EXPERIMENTS, Kind, SWITCH, Section, Setting, list, setting};
+use crate::settings::{
+    Applies, EXPERIMENTS, Kind, SWITCH, Section, Setting, list, setting, text_of,
+};
 
 pub(super) const SERVE: u8 = 1;
 pub(super) const PROXY: u8 = 2;
@@ -116,6 +118,24 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     )
     .first_flag("forward")
     .requires(always),
+    // Before the settings that it changes: the command line applies them in this order.
+    Setting {
+        set: |c: &mut Options, text| {
+            let preset = (f::PRESET.parse)(text_of(text)?)?;
+            c.preset = preset;
+            preset.into_iter().for_each(|preset| preset.apply(c));
+            Ok(())
+        },
+        ..setting! { Options, "as", f::PRESET, |c| c.preset,
+        "Server of the literature whose policies to use" }
+    }
+    .flag("as")
+    .unset("none", "\"userver\"")
+    .details(
+        "Sets I/O order, interest, accepts, events per wait, close, replies and timeouts as in its \
+         paper. Other settings override it; --print-config prints the result. 'events' selects the \
+         mechanism.",
+    ),
     setting! { Options, "listen", f::ADDRESS, |c| c.server.event_loops.listen, "Address to listen on" }
         .common_flag("listen")
         .details("Port 0 selects a free port."),
@@ -346,6 +366,9 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "experiments.cork", SWITCH, |c| c.server.event_loops.cork,
     "Set TCP_CORK around a header and sendfile(2)" }
     .only(SERVE),
+    setting! { Options, "experiments.timeouts", f::TIMERS, |c| c.server.event_loops.timers,
+    "Find expired timeouts by a timing wheel, or by a scan of all connections" }
+    .placeholder("wheel|scan"),
     setting! { Options, "experiments.rt-queue", f::SIGNALS, |c| c.rt_queue,
     "Maximum number of queued signals (RLIMIT_SIGPENDING)" }
     .unset("unchanged", "1024"),

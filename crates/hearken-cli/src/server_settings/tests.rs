@@ -2,9 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
+use hearken::io::readiness::Order;
 use hearken_server::proxy::config::{HealthCheck, ProxyMode, Server, Upstreams};
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
@@ -57,6 +59,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("static.root", "public", "/srv/a b"),
     ("upstreams.server", "http://a:9000;weight=3;backup", "unix:/run/a b"),
     ("forward", "yes", "yes"),
+    ("as", "userver", "dphttpd"),
     ("listen", "[::1]:80", "0.0.0.0:0"),
     ("workers", "2", "7"),
     ("events", "poll", "epoll-edge"),
@@ -118,6 +121,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("experiments.close", "explicit", "explicit"),
     ("experiments.memory-file", "0", "1M"),
     ("experiments.cork", "yes", "yes"),
+    ("experiments.timeouts", "scan", "scan"),
     ("experiments.rt-queue", "7", "900"),
     ("experiments.defer-accept", "1s", "90"),
     ("experiments.meter-waits", "yes", "yes"),
@@ -255,6 +259,27 @@ fn the_command_line_overrides_the_file() {
     // Settings of the file that lose their effect are ignored.
     assert_eq!(servers(&mut with(&["--forward"])), 0);
     assert!(upstreams(&["--config", file, "--health-path=none"]).health.is_none());
+}
+
+#[test]
+fn settings_override_the_preset() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("c.toml");
+    fs::write(&path, "as = 'userver'\n[experiments]\nio = 'wait-first'\n").unwrap();
+    let file = path.to_str().unwrap();
+    let loops = |args: &[&str]| configured(&SERVE, &[&["."], args].concat()).event_loops;
+    let of_file = loops(&["--config", file]);
+    assert_eq!((of_file.order, of_file.accept_limit), (Order::WaitFirst, None));
+    assert!(of_file.cork);
+    for args in [
+        ["--as=microserver", "--experiment=io=try-first"],
+        ["--experiment=io=try-first", "--as=microserver"],
+    ] {
+        let loops = loops(&args);
+        assert_eq!((loops.order, loops.accept_limit), (Order::TryFirst, NonZeroU32::new(1)));
+    }
+    // The command line overrides the file.
+    assert_eq!(loops(&["--config", file, "--as=dphttpd"]).order, Order::TryFirst);
 }
 
 #[test]

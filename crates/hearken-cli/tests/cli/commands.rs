@@ -51,12 +51,12 @@ fn servers_have_these_flags() {
     };
     assert_eq!(
         sorted("serve"),
-        "access-log admin cache check config dotfiles events experiment header-timeout help \
+        "access-log admin as cache check config dotfiles events experiment header-timeout help \
          idle-timeout listen log-format max-connections print-config proxy-protocol version workers"
     );
     assert_eq!(
         sorted("proxy"),
-        "access-log admin allow balance check config connect-timeout deny events experiment forward \
+        "access-log admin allow as balance check config connect-timeout deny events experiment forward \
          header-timeout health-interval health-path help idle-timeout keepalive listen log-format \
          max-attempts max-body max-connections max-requests print-config proxy-protocol \
          request-timeout response-timeout send-proxy-protocol to version via workers x-forwarded"

@@ -136,6 +136,25 @@ fn invalid_arguments_are_rejected() {
 }
 
 #[test]
+fn servers_of_the_literature_answer_every_request() {
+    let dir = site();
+    for (preset, events) in [
+        ("userver", "epoll-level"),
+        ("microserver", "select"),
+        ("dphttpd", "locality:tuning=fixed:n=3:busy=10"),
+        ("userver", "dev-poll:scan=set"),
+    ] {
+        let (_server, url) = serve(dir.path(), &["--events", events, "--as", preset]);
+        let load = ["load", &url, "--rate", "500", "--duration", "300ms", "--json", "-"];
+        let output = run(&load);
+        assert!(output.status.success(), "{preset}: {}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let requests = &report["requests"];
+        assert_eq!(requests["replies"], requests["scheduled"], "{preset}: {report}");
+    }
+}
+
+#[test]
 fn a_short_signal_queue_loses_no_request() {
     let dir = site();
     let spec = "rt-signal:dequeue=one:recover=until-quiet:fallback=select";
