@@ -1,6 +1,10 @@
 //! select(2): the caller passes two bitmaps to the kernel in every wait, and the kernel modifies
 //! them.
 //!
+//! `scan=hints` is the select of Banga and Mogul ("Scalable kernel performance for Internet servers
+//! under realistic loads", USENIX 1998, Section 4). The bitmaps are still copied and searched, but
+//! only descriptors that were ready and those hinted are checked: `select/hinted.rs`.
+//!
 //! Pitfalls, and how the code handles them:
 //!
 //! a) The limit FD_SETSIZE (1024) belongs to the C library. The kernel reads as many bits as it is
@@ -27,13 +31,19 @@ use std::{fmt, io};
 use rustix::event::{FdSetElement, FdSetIter, fd_set_bound, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::{Mechanism, Open, Options, Semantics, Unavailable};
+use super::{ChangeCost, Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values};
 use super::{WaitCost, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
+
+mod hinted;
+
+use hinted::HintedSelect;
 
 /// select(2).
 #[derive(Default)]
 pub struct Select {
+    /// The replacement of the kernel's scan.
+    hinted: Option<Box<HintedSelect>>,
     read: Vec<FdSetElement>,
     write: Vec<FdSetElement>,
     /// The arguments of the last call, which contain its results.
@@ -95,14 +105,28 @@ impl Open for Select {
         ..Semantics::COMMON
     };
 
-    fn open_with(_: &Options) -> Result<Select, Unavailable> {
-        Ok(Select { bound: Some(0), ..Select::default() })
+    const OPTIONS: &'static [OptionSpec] = &[OptionSpec {
+        name: "scan",
+        help: "check all descriptors, or those that were ready and those hinted (Banga and Mogul \
+               1998, 4)",
+        values: Values::OneOf(&["all", "hints"]),
+    }];
+
+    fn open_with(options: &Options) -> Result<Select, Unavailable> {
+        let hinted = match options.get("scan") {
+            "hints" => Some(Box::new(HintedSelect::open()?)),
+            _ => None,
+        };
+        Ok(Select { hinted, bound: Some(0), ..Select::default() })
     }
 }
 
 impl Mechanism for Select {
     fn semantics(&self) -> &'static Semantics {
-        &Self::SEMANTICS
+        match &self.hinted {
+            None => &Self::SEMANTICS,
+            Some(_) => const { &Semantics { change: ChangeCost::SystemCall, ..Self::SEMANTICS } },
+        }
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
@@ -110,6 +134,10 @@ impl Mechanism for Select {
             return Err(Errno::EXIST.into());
         }
         let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
+        if let Some(hinted) = &mut self.hinted {
+            // SAFETY: the caller fulfils the same requirements.
+            unsafe { hinted.declare(fd, token, interest)? };
+        }
         if number >= self.tokens.len() {
             // (a) Doubled, so that consecutive descriptors cost amortised O(1).
             let numbers = (number + 1).next_power_of_two().max(1024);
@@ -123,17 +151,25 @@ impl Mechanism for Select {
         Ok(())
     }
 
-    unsafe fn change(&mut self, fd: RawFd, _token: Token, interest: Interest) -> io::Result<()> {
+    unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
         if self.token(fd).is_none() {
             return Err(Errno::NOENT.into());
+        }
+        if let Some(hinted) = &mut self.hinted {
+            // SAFETY: the caller fulfils the same requirements.
+            unsafe { hinted.change(fd, token, interest)? };
         }
         self.mark(fd, interest);
         Ok(())
     }
 
-    unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
+    unsafe fn revoke(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
         if self.token(fd).is_none() {
             return Err(Errno::NOENT.into());
+        }
+        if let Some(hinted) = &mut self.hinted {
+            // SAFETY: the caller fulfils the same requirements.
+            unsafe { hinted.revoke(fd, token)? };
         }
         self.mark(fd, Interest::empty());
         self.tokens[fd as usize] = None;
@@ -149,11 +185,16 @@ impl Mechanism for Select {
         self.read_now.extend_from_slice(&self.read[..elements]); // (b)
         self.write_now.clear();
         self.write_now.extend_from_slice(&self.write[..elements]);
-        let timeout = timeout.map(timespec);
         let (read, write) = (&mut self.read_now, &mut self.write_now);
-        // SAFETY: the bitmaps contain registered descriptors, which the caller keeps open.
-        let result = unsafe {
-            rustix::event::select(bound, Some(read), Some(write), None, timeout.as_ref())
+        let result = match &mut self.hinted {
+            None => {
+                let timeout = timeout.map(timespec);
+                // SAFETY: the bitmaps contain registered descriptors, which the caller keeps open.
+                unsafe {
+                    rustix::event::select(bound, Some(read), Some(write), None, timeout.as_ref())
+                }
+            }
+            Some(hinted) => hinted.select(read, write, timeout),
         };
         match result {
             Ok(0) | Err(Errno::INTR) => return Ok(0),
@@ -196,6 +237,6 @@ impl Mechanism for Select {
     }
 
     fn calls(&self) -> u64 {
-        self.calls
+        self.hinted.as_ref().map_or(self.calls, |hinted| hinted.calls())
     }
 }
