@@ -74,6 +74,7 @@ fn as_json() -> String {
             json!({
                 "name": entry.name,
                 "summary": entry.summary,
+                "source": entry.source,
                 "available": reason.is_none(),
                 "reason": reason.map(|reason| reason.to_string()),
                 "auto": entry.name == chosen,
@@ -100,6 +101,7 @@ fn as_json() -> String {
     rows.push(json!({
         "name": URING,
         "summary": URING_SUMMARY,
+        "source": null,
         "available": reason.is_none(),
         "reason": reason,
         "auto": false,
@@ -141,8 +143,9 @@ fn as_table() -> String {
         let reason = entry.spec().probe().err();
         let available = if reason.is_none() { "yes" } else { "no" };
         let chosen = if entry.name == chosen { " (auto)" } else { "" };
+        let source = entry.source.map_or(String::new(), |source| format!(" [{source}]"));
         text += &format!(
-            "{:<14} {available:<9} {:<8} {:<19} {:<12} {}{chosen}\n",
+            "{:<14} {available:<9} {:<8} {:<19} {:<12} {}{source}{chosen}\n",
             entry.name,
             trigger(entry),
             wait_cost(entry),

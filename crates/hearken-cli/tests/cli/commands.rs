@@ -128,7 +128,12 @@ fn mechanisms_are_listed() {
     for row in &rows {
         assert_eq!(row["available"].as_bool().unwrap(), row["reason"].is_null(), "{row}");
     }
+    // The papers of mechanisms are named.
+    let source = |name: &str| rows.iter().find(|row| row["name"] == name).map(|row| &row["source"]);
+    assert_eq!(source("epoll-level"), Some(&"Gammo et al. 2004".into()));
+    assert_eq!(source("poll"), Some(&Value::Null));
     let table = run(&["mechanisms"]);
+    assert!(text(&table.stdout).contains("queued by the kernel [Chandra and Mosberger 2001]\n"));
     for name in names {
         assert!(text(&table.stdout).lines().any(|line| line.starts_with(name)), "{name}");
     }

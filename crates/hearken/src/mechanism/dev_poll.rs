@@ -47,6 +47,7 @@ pub use super::cache::PollFd;
 impl Open for AsLevel<Epoll<Edge>> {
     const NAME: &'static str = "dev-poll";
     const SUMMARY: &'static str = "/dev/poll: cached results, checked again after hints from epoll";
+    const SOURCE: Option<&'static str> = Some("Provos and Lever 2000");
     const SEMANTICS: Semantics =
         Semantics { trigger: Trigger::Level, ..<Epoll<Edge> as Open>::SEMANTICS };
     const AUTO: bool = true;

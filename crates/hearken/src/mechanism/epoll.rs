@@ -251,6 +251,7 @@ impl<M: Mode> fmt::Debug for Epoll<M> {
 impl<M: Mode> Open for Epoll<M> {
     const NAME: &'static str = M::NAME;
     const SUMMARY: &'static str = M::SUMMARY;
+    const SOURCE: Option<&'static str> = Some("Gammo et al. 2004");
     const SEMANTICS: Semantics = Semantics {
         trigger: M::TRIGGER,
         change: if M::REGISTERS_BOTH { ChangeCost::Memory } else { ChangeCost::SystemCall },

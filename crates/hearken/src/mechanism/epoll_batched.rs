@@ -209,6 +209,7 @@ static LEVEL: Semantics = semantics(Trigger::Level);
 impl Open for EpollBatched {
     const NAME: &'static str = "epoll-batched";
     const SUMMARY: &'static str = "epoll(7), with changes submitted in batches through io_uring(7)";
+    const SOURCE: Option<&'static str> = Some("Gammo et al. 2004");
     const SEMANTICS: Semantics = semantics(Trigger::Edge);
     const AUTO: bool = true;
     const OPTIONS: &'static [OptionSpec] = &[

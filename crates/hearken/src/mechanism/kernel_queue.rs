@@ -64,6 +64,7 @@ impl fmt::Debug for KernelQueue {
 impl Open for KernelQueue {
     const NAME: &'static str = "kernel-queue";
     const SUMMARY: &'static str = "events queued by an eBPF program in shared memory";
+    const SOURCE: Option<&'static str> = Some("Banga, Mogul and Druschel 1999");
     const SEMANTICS: Semantics = Semantics {
         trigger: Trigger::Edge,
         reports: BOTH,

@@ -159,6 +159,7 @@ impl Locality {
 impl Open for Locality {
     const NAME: &'static str = "locality";
     const SUMMARY: &'static str = "poll(2) on the descriptors likely to have events, in three sets";
+    const SOURCE: Option<&'static str> = Some("Liu and Chen 2004");
     const SEMANTICS: Semantics = Semantics { wait: WaitCost::Active, ..Poll::SEMANTICS };
     const OPTIONS: &'static [OptionSpec] = &[
         OptionSpec {

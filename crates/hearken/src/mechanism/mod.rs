@@ -366,6 +366,9 @@ pub trait Open: Mechanism + Sized + 'static {
     const NAME: &'static str;
     /// A description in one line.
     const SUMMARY: &'static str;
+    /// The publication that introduced or compared it, if there is one. `docs/mechanisms.md` lists
+    /// the references.
+    const SOURCE: Option<&'static str> = None;
     /// The properties with default options.
     const SEMANTICS: Semantics;
     /// The options.

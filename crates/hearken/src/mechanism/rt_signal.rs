@@ -35,6 +35,7 @@ impl fmt::Debug for RtSignal {
 impl Open for RtSignal {
     const NAME: &'static str = "rt-signal";
     const SUMMARY: &'static str = "real-time signals, queued by the kernel";
+    const SOURCE: Option<&'static str> = Some("Chandra and Mosberger 2001");
     const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
     const OPTIONS: &'static [OptionSpec] = &[DEQUEUE, RECOVER, FALLBACK];
 

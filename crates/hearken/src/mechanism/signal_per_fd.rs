@@ -66,6 +66,7 @@ impl fmt::Debug for SignalPerFd {
 impl Open for SignalPerFd {
     const NAME: &'static str = "signal-per-fd";
     const SUMMARY: &'static str = "real-time signals, at most one pending per descriptor";
+    const SOURCE: Option<&'static str> = Some("Chandra and Mosberger 2001");
     const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
     const OPTIONS: &'static [OptionSpec] = &[WHERE, DEQUEUE, RECOVER, FALLBACK];
 

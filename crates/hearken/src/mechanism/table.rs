@@ -47,6 +47,8 @@ pub struct Entry {
     pub name: &'static str,
     /// A description in one line.
     pub summary: &'static str,
+    /// The publication that introduced or compared it, if there is one.
+    pub source: Option<&'static str>,
     /// The properties with default options.
     pub semantics: Semantics,
     /// The options.
@@ -163,6 +165,7 @@ macro_rules! table {
         pub const TABLE: &[Entry] = &[$(Entry {
             name: <$mechanism as Open>::NAME,
             summary: <$mechanism as Open>::SUMMARY,
+            source: <$mechanism as Open>::SOURCE,
             semantics: <$mechanism as Open>::SEMANTICS,
             options: <$mechanism as Open>::OPTIONS,
             auto: <$mechanism as Open>::AUTO,
