@@ -13,6 +13,7 @@
 //! | [`timer`] | the timing wheel |
 //! | [`clock_sync`] | the accuracy of the machine's real-time clock |
 //! | [`io`] | operations and completions for servers |
+//! | [`task`] | asynchronous tasks over `Io` |
 //! | [`descriptors`] | limits of open files, and threads with their own file descriptor table |
 //! | [`limit`] | the resource limits that kernel errors report |
 
@@ -26,6 +27,7 @@ pub mod queue;
 mod ring;
 mod sync;
 mod sys;
+pub mod task;
 pub mod timer;
 mod unavailable;
 pub mod waker;

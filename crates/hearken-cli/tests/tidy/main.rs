@@ -82,6 +82,7 @@ const LIBRARY: &[&str] = &[
     "descriptors",
     "queue",
     "io",
+    "task",
 ];
 
 #[test]

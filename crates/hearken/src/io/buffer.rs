@@ -88,6 +88,12 @@ impl Pool {
         self.0.in_use.get() >= self.0.limit
     }
 
+    /// Returns whether more than half of `limit` buffers are in use.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.0.in_use.get() > self.0.limit / 2
+    }
+
     /// Returns the number of buffers in use.
     pub fn in_use(&self) -> usize {
         self.0.in_use.get()
@@ -124,7 +130,9 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A buffer of a [`Pool`], to which its memory returns on drop. The size of one word.
+/// A buffer of a [`Pool`], to which its memory returns on drop. The size of one word. The default is
+/// an empty buffer without memory, of no pool.
+#[derive(Default)]
 pub struct Buffer(Option<Box<Storage>>);
 
 impl Buffer {

@@ -118,7 +118,7 @@ pub trait Visitor {
     type Output;
 
     /// Calls the function with `io`. `name` is the name of the implementation, without its options.
-    fn visit<I: Relay>(self, name: &'static str, io: I) -> Self::Output;
+    fn visit<I: Relay + 'static>(self, name: &'static str, io: I) -> Self::Output;
 }
 
 /// Opens the implementation that `spec` names, and passes it with its type to `visitor`. `wakeups`

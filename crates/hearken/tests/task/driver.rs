@@ -1,0 +1,113 @@
+//! Tasks that operate connections by their tokens.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hearken::io::{CompletionKind, Io, ListenOptions, Relay};
+use hearken::task::{self, Completions, IoHandle, TcpListener, TcpStream};
+
+use crate::Case;
+use crate::net::{executor, expect, loopback, pair, pattern};
+
+/// Sends everything back, by operations on the token, until the end of the stream.
+async fn echo<I: Relay + 'static>(io: IoHandle<I>, connection: Completions) -> usize {
+    let token = connection.token();
+    io.with(|io| io.start(token));
+    let mut sends = 0;
+    while let Some(kind) = connection.next().await {
+        match kind {
+            CompletionKind::Received(bytes) => io.with(|io| {
+                sends += usize::from(!io.send_now(token, &bytes));
+                io.set_deadline(token, Some(io.now() + Duration::from_secs(3600)));
+            }),
+            CompletionKind::Sent(result) => {
+                result.unwrap();
+                sends -= 1;
+            }
+            CompletionKind::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    sends
+}
+
+/// Checks a server that drives connections as an engine without I/O does.
+pub(crate) fn completions_drive_a_server<I: Relay + 'static>(case: &Case<'_, I>) {
+    let mut executor = executor(case);
+    let handle = executor.io();
+    let test = async move {
+        let (client, server) = pair().await;
+        client.write_all(b"first").await.unwrap();
+        let bytes = server.receive().await.unwrap();
+        server.put_back(bytes);
+        let driver = task::spawn(echo(handle, server.into_completions()));
+        expect(&client, b"first").await;
+        let bytes = pattern(50_000);
+        let (sent, sender) = (bytes.clone(), client.clone());
+        drop(task::spawn(async move { sender.write_all(&sent).await.unwrap() }));
+        expect(&client, &bytes).await;
+        client.shutdown().await.unwrap();
+        assert_eq!(driver.await.unwrap(), 0);
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    };
+    executor.block_on(test).unwrap();
+}
+
+/// Checks a listener without a stream, and wake-ups, which have no token.
+pub(crate) fn unclaimed_completions_reach_their_task<I: Relay + 'static>(case: &Case<'_, I>) {
+    let mut executor = executor(case);
+    let handle = executor.io();
+    let woken = Rc::new(Cell::new(0));
+    let count = Rc::clone(&woken);
+    let io = handle.clone();
+    let listener = handle.with(|io| {
+        let listener = io.listen(&loopback().into(), &ListenOptions::default()).unwrap();
+        io.start(listener);
+        listener
+    });
+    drop(executor.spawn(async move {
+        let mut completions = io.unclaimed();
+        loop {
+            let completion = completions.next().await;
+            match completion.kind {
+                CompletionKind::Accepted { token, .. } => {
+                    assert_eq!(completion.token, listener);
+                    let connection = io.adopt(token);
+                    drop(task::spawn(echo(io.clone(), connection)));
+                }
+                CompletionKind::Woken => count.set(count.get() + 1),
+                other => panic!("{other:?}"),
+            }
+        }
+    }));
+    let address = handle.with(|io| io.local_addr(listener)).unwrap();
+    let test = async move {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"bytes").await.unwrap();
+        expect(&stream, b"bytes").await;
+        handle.with(|io| io.waker().wake());
+        while woken.get() == 0 {
+            task::yield_now().await;
+        }
+    };
+    executor.block_on(test).unwrap();
+}
+
+/// Checks that a task learns that its connection was closed by its token.
+pub(crate) fn completions_end_with_a_closed_connection<I: Relay + 'static>(case: &Case<'_, I>) {
+    let mut executor = executor(case);
+    let handle = executor.io();
+    let test = async move {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let (client, server) = crate::net::pair_of(&listener).await;
+        let token = server.token();
+        let driver = task::spawn(echo(handle.clone(), server.into_completions()));
+        task::yield_now().await;
+        handle.with(|io| io.close(token));
+        handle.end(token);
+        assert_eq!(driver.await.unwrap(), 0);
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    };
+    executor.block_on(test).unwrap();
+}
