@@ -66,7 +66,7 @@ impl Copy {
         let copy = Copy { workspace };
         // Results of earlier builds stay, which makes the next one faster.
         let _ = fs::remove_dir_all(copy.crate_dir());
-        for part in ["src", "tests"] {
+        for part in ["src", "tests", "examples"] {
             copy_tree(&crate_dir.join(part), &copy.crate_dir().join(part));
         }
         for file in ["Cargo.toml", "README.md"] {
