@@ -17,8 +17,6 @@ const MAX_NANOS: u64 = 3_600_000_000_000;
 /// A histogram of times in nanoseconds with three significant digits, up to one hour. Longer times
 /// are recorded as one hour.
 ///
-/// Its memory grows with the longest time, to 280 kB for an hour.
-///
 /// It serialises in the format of HdrHistogram's own tools: V2 encoding, compressed, in base64.
 /// Adding two histograms is exact.
 ///
@@ -32,7 +30,7 @@ const MAX_NANOS: u64 = 3_600_000_000_000;
 /// assert_eq!(copy.quantiles().count, 1);
 /// # Ok::<(), String>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
 impl Histogram {
@@ -42,21 +40,20 @@ impl Histogram {
 
     /// Creates an empty histogram.
     pub fn new() -> Histogram {
-        // Fails only for an invalid number of digits.
-        Histogram(hdrhistogram::Histogram::new(3).expect("three is a number of digits"))
+        // Fails only for invalid bounds.
+        let bounds = hdrhistogram::Histogram::new_with_bounds(1, MAX_NANOS, 3);
+        Histogram(bounds.expect("one and an hour are bounds"))
     }
 
     /// Records a time.
     #[inline]
     pub fn record(&mut self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // Fails only for values that no address space has counters for.
-        let _ = self.0.record(nanos.min(MAX_NANOS));
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Adds all times of `other`. O(buckets of `other`).
     pub fn add(&mut self, other: &Histogram) {
-        // Fails as `record` does.
+        // Fails only for values out of bounds, which are the same in both.
         let _ = self.0.add(&other.0);
     }
 
@@ -83,11 +80,10 @@ impl Histogram {
 
     /// Returns the summary statistics.
     pub fn quantiles(&self) -> Quantiles {
-        let (mean, stddev) = self.mean_and_deviation();
         Quantiles {
             count: self.0.len(),
-            mean,
-            stddev,
+            mean: self.0.mean(),
+            stddev: self.0.stdev(),
             min: self.0.min(),
             p50: self.value_at_quantile(0.5),
             p90: self.value_at_quantile(0.9),
@@ -96,20 +92,6 @@ impl Histogram {
             p999: self.value_at_quantile(0.999),
             max: self.0.max(),
         }
-    }
-
-    /// Returns the mean and the standard deviation, in one pass over the counters.
-    fn mean_and_deviation(&self) -> (f64, f64) {
-        let recorded = self.0.iter_recorded().map(|value| {
-            let time = self.0.median_equivalent(value.value_iterated_to());
-            (time as f64, value.count_at_value() as f64)
-        });
-        let recorded: Vec<_> = recorded.collect();
-        let count = self.0.len().max(1) as f64;
-        let mean = recorded.iter().fold(0.0, |sum, (time, times)| sum + time * times / count);
-        let square = |(time, times): &(f64, f64)| (time - mean).powi(2) * times;
-        let squares = recorded.iter().map(square).fold(0.0, |sum, square| sum + square);
-        (mean, (squares / count).sqrt())
     }
 
     /// Returns the underlying histogram.
@@ -130,31 +112,15 @@ impl Histogram {
     /// # Errors
     /// Returns a description of the problem.
     pub fn decode(text: &str) -> Result<Histogram, String> {
-        if text == Histogram::EMPTY_ENCODED {
-            return Ok(Histogram::new());
-        }
         let bytes = STANDARD.decode(text).map_err(|error| format!("invalid base64: {error}"))?;
         let read = Deserializer::new()
             .deserialize::<u64, _>(&mut &*bytes)
             .map_err(|error| format!("invalid HDR histogram: {error}"))?;
         let mut histogram = Histogram::new();
-        if read.lowest_equivalent(read.max()) > MAX_NANOS {
-            return Err("it contains times longer than one hour".to_owned());
+        match histogram.0.add(&read) {
+            Ok(()) => Ok(histogram),
+            Err(_) => Err("it contains times longer than one hour".to_owned()),
         }
-        histogram.0.add(&read).map_err(|error| error.to_string())?;
-        Ok(histogram)
-    }
-}
-
-impl PartialEq for Histogram {
-    fn eq(&self, other: &Histogram) -> bool {
-        // The comparison fails if the first has more counters, even if these are zero.
-        let [first, second] = if self.0.distinct_values() <= other.0.distinct_values() {
-            [self, other]
-        } else {
-            [other, self]
-        };
-        first.0 == second.0
     }
 }
 

@@ -4,11 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 #[cfg(feature = "simulation")]
-use std::sync::atomic::{AtomicBool, Ordering};
-#[cfg(feature = "simulation")]
-use std::sync::{Mutex, MutexGuard, PoisonError};
-#[cfg(feature = "simulation")]
-use std::thread::{self, Thread};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -76,41 +72,35 @@ impl Waker {
 #[cfg(feature = "simulation")]
 #[derive(Debug, Default)]
 pub(crate) struct WakeFlag {
-    is_raised: AtomicBool,
-    /// The thread that waits for the flag.
-    waiting: Mutex<Option<Thread>>,
+    is_raised: Mutex<bool>,
+    raised: Condvar,
 }
 
 #[cfg(feature = "simulation")]
 impl WakeFlag {
     fn raise(&self) {
-        self.is_raised.store(true, Ordering::Release);
-        if let Some(thread) = self.waiting().take() {
-            thread.unpark();
-        }
+        *self.lock() = true;
+        self.raised.notify_one();
     }
 
     /// Returns whether the flag is raised.
-    #[inline]
     pub(crate) fn is_raised(&self) -> bool {
-        self.is_raised.load(Ordering::Acquire)
+        *self.lock()
     }
 
     /// Lowers the flag and returns whether it was raised.
     pub(crate) fn take(&self) -> bool {
-        self.is_raised() && self.is_raised.swap(false, Ordering::AcqRel)
+        std::mem::take(&mut *self.lock())
     }
 
-    /// Blocks until the flag is raised. One thread may wait at a time.
+    /// Blocks until the flag is raised.
     pub(crate) fn wait(&self) {
-        *self.waiting() = Some(thread::current());
-        while !self.is_raised() {
-            thread::park();
-        }
+        let lowered = |raised: &mut bool| !*raised;
+        drop(self.raised.wait_while(self.lock(), lowered));
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<Thread>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
