@@ -43,7 +43,7 @@ bitflags::bitflags! {
         const RUNNING = 2;
         /// The future is dropped.
         const DONE = 4;
-        /// To be dropped instead of polled.
+        /// The next run drops the future instead of polling it.
         const CANCELLED = 8;
         /// A handle wants the output.
         const HAS_HANDLE = 16;

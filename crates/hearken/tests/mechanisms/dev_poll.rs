@@ -492,7 +492,7 @@ fn more_hints_than_the_limit_are_an_overflow() {
         }
         assert_eq!(registry.wait(300, PATIENCE).unwrap(), ready);
         assert_eq!(registry.counters().overflows, overflows, "{limit}");
-        // What is still ready needs no hint.
+        // A descriptor that remains ready needs no hint.
         assert_eq!(registry.wait(300, PATIENCE).unwrap(), ready);
         assert_eq!(registry.counters().overflows, overflows, "{limit}");
     }

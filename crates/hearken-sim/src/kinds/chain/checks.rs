@@ -90,7 +90,7 @@ impl Facts<'_> {
         let ended = self.observations.ended_at.unwrap_or_default();
         let config: &Config = &self.drawn.load.config;
         check_end(config, start, ended, slack(self.swarm, self.observations))?;
-        // Whatever happens, a successful response is the whole file.
+        // A successful response contains the whole file even after faults.
         let Report { requests, errors, status, .. } = &self.report;
         if config.template.expect.is_some() {
             let successful = status.success + status.redirection;
