@@ -122,7 +122,11 @@ pub(crate) fn context(addr: SocketAddr, stop: StopFlag) -> WorkerContext {
 pub(crate) struct AdminService(pub(crate) Arc<AdminSources>);
 
 impl Service for AdminService {
-    fn worker<I: Relay>(self, io: I, context: &WorkerContext) -> Result<impl Worker, StartError> {
+    fn worker<I: Relay + 'static>(
+        self,
+        io: I,
+        context: &WorkerContext,
+    ) -> Result<Box<dyn Worker>, StartError> {
         let settings = Settings {
             timeouts: TIMEOUTS,
             min_rate: 1024,
@@ -133,7 +137,9 @@ impl Service for AdminService {
         };
         let front = Front::new(settings, MAX_CONNECTIONS, None, context.worker_metrics());
         let loops = EventLoopConfig::default();
-        EventLoop::new(io, front, Admin::new(self.0), context, &loops, false)
-            .map_err(|error| StartError::Listen { addr: context.listen, error })
+        match EventLoop::new(io, front, Admin::new(self.0), context, &loops, false) {
+            Ok(worker) => Ok(Box::new(worker)),
+            Err(error) => Err(StartError::Listen { addr: context.listen, error }),
+        }
     }
 }

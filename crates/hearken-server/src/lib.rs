@@ -10,7 +10,9 @@
 //! | [`static_files`] | handler for the files of a directory |
 //! | [`proxy`] | handler for upstream servers |
 //! | `routes` | selects the handler of a request |
-//! | `event_loop` | drives the front over [`hearken::io::Io`] |
+//! | `engine` | front, handler and acceptor of a worker over [`hearken::io::Io`] |
+//! | `event_loop` | drives them by an event loop |
+//! | `task_loop` | drives them by a task for each connection |
 //! | `admin` | metrics and upstream control, at the admin address |
 //! | `start` | starts a server from these parts |
 //! | `simulation` | runs a server over a simulated network (feature `simulation`) |
@@ -20,6 +22,7 @@
 #[doc(hidden)]
 pub mod admin;
 pub mod config;
+mod engine;
 mod event_loop;
 mod front;
 pub mod proxy;
@@ -30,10 +33,11 @@ pub mod simulation;
 mod start;
 pub mod static_files;
 mod sync;
+mod task_loop;
 
 pub use config::Config;
 pub use front::{HalfClose, Timeouts};
-pub use runtime::event_loops::EventLoopConfig;
+pub use runtime::event_loops::{EventLoopConfig, Model};
 pub use runtime::limit_reached::LimitReached;
 pub use runtime::server::{Server, StartError};
 pub use start::start;

@@ -143,7 +143,7 @@ impl SimulatedServer {
     ///
     /// # Errors
     /// The worker could not be created, or its `io` failed.
-    pub fn run_worker<I: Relay>(&self, index: usize, io: I) -> io::Result<()> {
+    pub fn run_worker<I: Relay + 'static>(&self, index: usize, io: I) -> io::Result<()> {
         let config = &self.service.config;
         let limits = WorkerLimits::new(
             &config.event_loops,
@@ -185,7 +185,7 @@ impl SimulatedServer {
     ///
     /// # Errors
     /// The settings have no admin address, the event loop could not be created, or its `io` failed.
-    pub fn run_admin<I: Relay>(&self, io: I) -> io::Result<()> {
+    pub fn run_admin<I: Relay + 'static>(&self, io: I) -> io::Result<()> {
         let Some(addr) = self.service.config.admin else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no admin address is set"));
         };
@@ -205,7 +205,7 @@ impl SimulatedServer {
 }
 
 /// Runs an event loop. Passes the address of its listening socket to `started`.
-fn run<I: Relay>(
+fn run<I: Relay + 'static>(
     service: impl server::Service,
     io: I,
     context: &WorkerContext,

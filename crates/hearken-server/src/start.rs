@@ -1,6 +1,7 @@
 //! Starts a server: its handlers, its workers, and its background threads.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::sync::Arc;
 
 use hearken::io::Relay;
@@ -13,10 +14,12 @@ use crate::proxy;
 use crate::routes::{Routes, Selected};
 use crate::runtime::access_log::AccessLog;
 use crate::runtime::administration::{AdminSources, UpstreamControl};
+use crate::runtime::event_loops::Model;
 use crate::runtime::metrics::{Metrics, UpstreamStats};
 use crate::runtime::server::{self, Server, StartError, StopFlag, WorkerContext, start_workers};
 use crate::static_files::handler::StaticFiles;
 use crate::static_files::{Disk, Files, Site, SiteConfig};
+use crate::task_loop::TaskLoop;
 
 /// Starts a server. The server accepts connections when this function returns.
 ///
@@ -135,12 +138,13 @@ impl<F: Files> Service<F> {
         by_handler || self.config.access_log.is_some() || !self.config.proxy_protocol.is_empty()
     }
 
-    fn event_loop<I: Relay, H: front::Handler<I>>(
+    /// Creates a worker of the configured model.
+    fn driver<I: Relay + 'static, H: front::Handler<I> + 'static>(
         &self,
         io: I,
         handler: H,
         context: &WorkerContext,
-    ) -> Result<EventLoop<I, H>, StartError> {
+    ) -> Result<Box<dyn server::Worker>, StartError> {
         let config = &self.config;
         let settings = Settings {
             timeouts: config.timeouts,
@@ -155,8 +159,14 @@ impl<F: Files> Service<F> {
         if context.own_table {
             front.metrics().mark_own_table();
         }
-        EventLoop::new(io, front, handler, context, &config.event_loops, self.needs_peers())
-            .map_err(|error| StartError::Listen { addr: context.listen, error })
+        let (loops, peers) = (&config.event_loops, self.needs_peers());
+        let worker: io::Result<Box<dyn server::Worker>> = match loops.model {
+            Model::Events => EventLoop::new(io, front, handler, context, loops, peers)
+                .map(|worker| Box::new(worker) as _),
+            Model::Tasks => TaskLoop::new(io, front, handler, context, loops, peers)
+                .map(|worker| Box::new(worker) as _),
+        };
+        worker.map_err(|error| StartError::Listen { addr: context.listen, error })
     }
 }
 
@@ -177,11 +187,11 @@ fn static_files<F: Files>(
 }
 
 impl<F: Files> server::Service for Service<F> {
-    fn worker<I: Relay>(
+    fn worker<I: Relay + 'static>(
         self,
         io: I,
         context: &WorkerContext,
-    ) -> Result<impl server::Worker, StartError> {
+    ) -> Result<Box<dyn server::Worker>, StartError> {
         let mut routes = Vec::new();
         for (number, (prefix, handler)) in (0..).zip(&*self.routes) {
             let selected = match handler {
@@ -192,20 +202,20 @@ impl<F: Files> server::Service for Service<F> {
             };
             routes.push((prefix.clone(), selected));
         }
-        self.event_loop(io, Routes::new(routes), context)
+        self.driver(io, Routes::new(routes), context)
     }
 }
 
 impl<F: Files> server::Service for StaticService<F> {
-    fn worker<I: Relay>(
+    fn worker<I: Relay + 'static>(
         self,
         io: I,
         context: &WorkerContext,
-    ) -> Result<impl server::Worker, StartError> {
+    ) -> Result<Box<dyn server::Worker>, StartError> {
         let StaticService(service) = self;
         match &*service.routes {
             [(_, Prepared::StaticFiles(site, files))] => {
-                service.event_loop(io, static_files((site, files), 0, context)?, context)
+                service.driver(io, static_files((site, files), 0, context)?, context)
             }
             _ => Err(StartError::NoHandler),
         }

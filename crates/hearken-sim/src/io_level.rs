@@ -67,7 +67,7 @@ pub trait OverIo {
     type Output;
 
     /// Runs the program.
-    fn run<I: Relay>(self, io: I) -> Self::Output;
+    fn run<I: Relay + 'static>(self, io: I) -> Self::Output;
 }
 
 /// Directions, without the end of the stream.

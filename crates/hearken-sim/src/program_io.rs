@@ -3,53 +3,59 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hearken::Token;
+use hearken::io::sim::Host;
 use hearken::io::{Address, CloseMode, Completion, ConnectOptions, Io, ListenOptions};
 use hearken::io::{Outgoing, PeekResult, Pool, Relay, SendOutcome};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
 
-use crate::report::ProgramEnd;
-use crate::scheduler::Program;
+use crate::report::{ProgramEnd, Report};
 
 /// An `Io` whose completions and end are reported.
 #[derive(Debug)]
-pub struct ProgramIo<'y, I: Io> {
-    program: Program<'y>,
+pub struct ProgramIo<I: Io> {
+    host: Host,
+    report: Rc<Report>,
     io: I,
     /// Whether requests of closed connections may still use buffers.
     lends_buffers: bool,
 }
 
-impl<'y, I: Io> ProgramIo<'y, I> {
-    pub(crate) fn new(program: Program<'y>, io: I, lends_buffers: bool) -> ProgramIo<'y, I> {
-        ProgramIo { program, io, lends_buffers }
+impl<I: Io> ProgramIo<I> {
+    pub(crate) fn new(
+        host: &Host,
+        report: &Rc<Report>,
+        io: I,
+        lends_buffers: bool,
+    ) -> ProgramIo<I> {
+        ProgramIo { host: host.clone(), report: report.clone(), io, lends_buffers }
     }
 }
 
-impl<I: Io> Drop for ProgramIo<'_, I> {
+impl<I: Io> Drop for ProgramIo<I> {
     fn drop(&mut self) {
-        let host = self.program.host();
-        self.program.report().add_end(ProgramEnd {
-            host: host.index(),
-            at: host.world().now(),
+        self.report.add_end(ProgramEnd {
+            host: self.host.index(),
+            at: self.host.world().now(),
             open: self.io.open_count(),
             buffers: if self.lends_buffers { 0 } else { self.io.pool().in_use() },
         });
     }
 }
 
-impl<I: Io> Io for ProgramIo<'_, I> {
+impl<I: Io> Io for ProgramIo<I> {
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
         self.io.wait(until)
     }
 
     fn next(&mut self) -> Option<Completion> {
         let completion = self.io.next()?;
-        self.program.report().count_event();
+        self.report.count_event();
         Some(completion)
     }
 
@@ -154,7 +160,7 @@ impl<I: Io> Io for ProgramIo<'_, I> {
     }
 }
 
-impl<I: Relay> Relay for ProgramIo<'_, I> {
+impl<I: Relay> Relay for ProgramIo<I> {
     fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
         self.io.relay(from, to, max)
     }

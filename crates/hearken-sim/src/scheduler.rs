@@ -37,7 +37,7 @@ pub(crate) type WaitYielder = Yielder<(), Option<Time>>;
 pub struct Program<'y> {
     yielder: &'y WaitYielder,
     host: &'y Host,
-    report: &'y Report,
+    report: &'y Rc<Report>,
 }
 
 impl std::fmt::Debug for Program<'_> {
@@ -54,14 +54,14 @@ impl<'y> Program<'y> {
 
     /// Wraps an `Io` over the program's host: its waits let other programs run, and its completions
     /// are checked against the contract.
-    pub fn io<I: Relay>(self, io: I) -> Checked<ProgramIo<'y, I>> {
-        Checked::new(ProgramIo::new(self, io, false))
+    pub fn io<I: Relay>(self, io: I) -> Checked<ProgramIo<I>> {
+        Checked::new(ProgramIo::new(self.host, self.report, io, false))
     }
 
     /// Wraps an `Io` like [`io`](Program::io) that lends buffers to a ring. The ring may use those of
     /// a closed connection until its requests have ended.
-    pub fn ring_io<I: Relay>(self, io: I) -> Checked<ProgramIo<'y, I>> {
-        Checked::new(ProgramIo::new(self, io, true))
+    pub fn ring_io<I: Relay>(self, io: I) -> Checked<ProgramIo<I>> {
+        Checked::new(ProgramIo::new(self.host, self.report, io, true))
     }
 
     /// Returns the report of the history.

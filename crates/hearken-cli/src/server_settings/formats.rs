@@ -12,10 +12,10 @@ use std::time::Duration;
 use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order};
 use hearken::timer::TimerPolicy;
 use hearken_http::forward::HeaderPolicy;
-use hearken_server::HalfClose;
 use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Server};
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::network::Network;
+use hearken_server::{HalfClose, Model};
 
 use super::preset::Preset;
 use super::{Networks, address, rule};
@@ -139,6 +139,9 @@ pub(super) const ORDER: Format<Order> = choice!("ORDER",
     "try-first" => Order::TryFirst = Order::TryFirst,
     "wait-first" => Order::WaitFirst = Order::WaitFirst,
     "wait-to-receive" => Order::WaitToReceive = Order::WaitToReceive);
+pub(super) const MODEL: Format<Model> = choice!("MODEL",
+    "events" => Model::Events = Model::Events,
+    "tasks" => Model::Tasks = Model::Tasks);
 pub(super) const CLOSE: Format<ClosePolicy> = choice!("POLICY",
     "implicit" => ClosePolicy::Implicit = ClosePolicy::Implicit,
     "explicit" => ClosePolicy::Explicit = ClosePolicy::Explicit);

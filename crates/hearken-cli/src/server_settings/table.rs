@@ -150,6 +150,16 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Event mechanism; 'hearken mechanisms' lists them" }
     .common_flag("events")
     .details("A name, with options as NAME:OPTION=VALUE."),
+    setting! { Options, "model", f::MODEL, |c| c.server.event_loops.model,
+    "Server model" }
+    .flag("model")
+    .only(SERVE)
+    .details(
+        "events: a loop that handles one event after another. tasks: a user-level thread per \
+         connection, whose panic closes only its own connection. At limits.connections, both close \
+         the connection that has been idle longest for a new one. If none is idle, new connections \
+         wait in the accept queue.",
+    ),
     list! { Options, "proxy-protocol", f::NETWORKS, |c| c.proxy_protocol,
     "Networks whose connections begin with a PROXY protocol header" }
     .flag("proxy-protocol")

@@ -63,6 +63,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("listen", "[::1]:80", "0.0.0.0:0"),
     ("workers", "2", "7"),
     ("events", "poll", "epoll-edge"),
+    ("model", "tasks", "tasks"),
     ("proxy-protocol", "all", "10.0.0.0/8"),
     ("half-close", "abort", "abort"),
     ("static.cache", "0", "1G"),

@@ -104,11 +104,16 @@ const SERVER: &[(&str, &[&[&str]])] = &[
     ("front", &[&["runtime"]]),
     ("static_files", &[&["runtime", "front"]]),
     ("proxy", &[&["sync", "runtime", "front"]]),
-    ("event_loop", &[&["sync", "runtime", "front"]]),
+    ("engine", &[&["sync", "runtime", "front"]]),
+    ("event_loop", &[&["runtime", "front", "engine"]]),
+    ("task_loop", &[&["runtime", "front", "engine"]]),
     ("admin", &[&["runtime", "front", "event_loop"]]),
     ("routes", &[&["runtime", "front"], HANDLERS]),
     ("config", &[&["runtime", "front"], HANDLERS]),
-    ("start", &[&["runtime", "front", "event_loop", "admin", "routes", "config"], HANDLERS]),
+    (
+        "start",
+        &[&["runtime", "front", "event_loop", "task_loop", "admin", "routes", "config"], HANDLERS],
+    ),
     ("simulation", &[&["runtime", "admin", "config", "start"], HANDLERS]),
 ];
 

@@ -1,5 +1,7 @@
 //! The table of connections, and the list of idle connections in the order of their last use.
 
+use std::collections::VecDeque;
+
 use hearken::Token;
 
 /// Marks the end of the list of idle connections.
@@ -70,6 +72,15 @@ pub(crate) enum Owner {
     Handler { key: u32, route: u32 },
 }
 
+/// A change of the table of connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TableChange {
+    /// A connection of a client or a handler was added.
+    Opened(Token),
+    /// A connection was removed. It is closed, or the transport closes it.
+    Closed(Token),
+}
+
 /// All connections, by token slot.
 #[derive(Debug)]
 pub(super) struct Connections {
@@ -83,6 +94,8 @@ pub(super) struct Connections {
     first_of_this_turn: u32,
     /// Number of client connections.
     open: usize,
+    /// Changes that the driver has not taken, if it takes them.
+    changes: Option<VecDeque<TableChange>>,
 }
 
 impl Connections {
@@ -94,6 +107,29 @@ impl Connections {
             first_of_last_turn: NONE,
             first_of_this_turn: NONE,
             open: 0,
+            changes: None,
+        }
+    }
+
+    /// Starts to record changes for the driver.
+    pub(super) fn record_changes(&mut self) {
+        self.changes = Some(VecDeque::new());
+    }
+
+    /// Returns whether there are recorded changes.
+    #[inline]
+    pub(super) fn has_changes(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
+    }
+
+    /// Removes and returns the oldest recorded change.
+    pub(super) fn next_change(&mut self) -> Option<TableChange> {
+        self.changes.as_mut().and_then(VecDeque::pop_front)
+    }
+
+    fn record(&mut self, change: TableChange) {
+        if let Some(changes) = &mut self.changes {
+            changes.push_back(change);
         }
     }
 
@@ -148,6 +184,7 @@ impl Connections {
         }
         let generation = token.generation();
         self.slots[slot] = Connection { generation, a, b, flags: Flags::empty(), phase, sends: 0 };
+        self.record(TableChange::Opened(token));
     }
 
     /// Adds an idle client connection.
@@ -172,6 +209,7 @@ impl Connections {
         }
         self.open -= usize::from(phase != Phase::Handler);
         self.slots[token.slot() as usize].phase = Phase::Vacant;
+        self.record(TableChange::Closed(token));
     }
 
     /// Returns the request index of an active connection.

@@ -35,8 +35,8 @@ use hearken::Token;
 use hearken::timer::Time;
 use hearken_http::{DateCache, Limits, Request};
 
-pub(crate) use connection::Owner;
 use connection::{Connections, Flags, Phase};
+pub(crate) use connection::{Owner, TableChange};
 pub use handler::Answer;
 pub(crate) use handler::{Context, Deferred, Flow, Handled, Handler, Incoming};
 use request::{ActiveRequests, Facts, Stage};
@@ -243,6 +243,23 @@ impl Front {
         (!address.is_unspecified()).then(|| address.to_canonical())
     }
 
+    /// Starts to record changes of the table of connections, for
+    /// [`next_table_change`](Front::next_table_change).
+    pub(crate) fn record_table_changes(&mut self) {
+        self.connections.record_changes();
+    }
+
+    /// Returns whether there are recorded changes of the table.
+    #[inline]
+    pub(crate) fn has_table_changes(&self) -> bool {
+        self.connections.has_changes()
+    }
+
+    /// Removes and returns the oldest recorded change of the table.
+    pub(crate) fn next_table_change(&mut self) -> Option<TableChange> {
+        self.connections.next_change()
+    }
+
     /// Returns the owner of a connection.
     #[inline]
     pub(crate) fn owner(&self, token: Token) -> Owner {
@@ -311,6 +328,29 @@ impl Front {
         true
     }
 
+    /// Discards responses that were gathered when a handler panicked, and records the panic.
+    #[cold]
+    pub(crate) fn on_panic(&mut self) {
+        self.out.clear();
+        self.record_error(Error::Panic);
+    }
+
+    /// Closes a connection and releases its state, without a call of the handler.
+    #[cold]
+    pub(crate) fn force_close<T: Transport>(&mut self, io: &mut T, token: Token) {
+        if !self.connections.contains(token) {
+            return;
+        }
+        if self.connections.get(token).phase == Phase::Active {
+            let index = self.connections.exchange(token);
+            let request = &self.requests[index];
+            if request.token == token && request.stage != Stage::Free {
+                self.requests.end(index);
+            }
+        }
+        self.close(io, token);
+    }
+
     /// Begins to stop: closes each connection after its current response.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
@@ -347,6 +387,12 @@ impl Front {
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
+    }
+
+    /// Returns whether there is a client with a further received request.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// Returns a client with a further received request, for [`next_request`](Front::next_request).

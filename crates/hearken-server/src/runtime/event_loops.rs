@@ -9,6 +9,17 @@ use hearken::timer::TimerPolicy;
 
 use super::limit_reached::LimitReached;
 
+/// The way in which a worker serves its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Model {
+    /// An event loop, which calls the handlers of each event.
+    #[default]
+    Events,
+    /// A task for each connection, over the same events ([`hearken::task`]).
+    Tasks,
+}
+
 /// Settings of the listening socket and the event loops.
 #[derive(Clone, Debug)]
 pub struct EventLoopConfig {
@@ -16,6 +27,8 @@ pub struct EventLoopConfig {
     pub listen: SocketAddr,
     /// Event mechanism: a name accepted by [`hearken::io::find`], `uring`, or `auto`.
     pub events: String,
+    /// The way in which a worker serves its connections.
+    pub model: Model,
     /// Number of event loops. Each is a thread with its own listening socket (`SO_REUSEPORT`) and
     /// its own descriptor table, so the connection limit grows with the number of workers. With
     /// mechanisms that need privileges, such as `kernel-queue`, all workers share one table.
@@ -58,6 +71,7 @@ impl Default for EventLoopConfig {
         EventLoopConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             events: hearken::mechanism::AUTO.to_owned(),
+            model: Model::default(),
             workers: NonZeroUsize::MIN,
             accept_limit: policy.accept_limit,
             defer_accept: Duration::ZERO,

@@ -157,6 +157,8 @@ errors! {
     BadProxyHeader = "bad_proxy_header",
     /// No descriptor or memory was available for an upstream connection.
     ResourceLimit = "resource_limit",
+    /// Serving a connection failed by a panic, which closed the connection.
+    Panic = "panic",
 }
 
 /// Status classes, by the first digit of the status; 0 stands for no response.

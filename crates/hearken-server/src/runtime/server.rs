@@ -185,6 +185,12 @@ pub(crate) struct WorkerContext {
 }
 
 impl WorkerContext {
+    /// Returns the maximum number of open connections. The worker accepts one above the limit before
+    /// it closes an idle one.
+    pub(crate) fn max_open(&self) -> usize {
+        self.limits.descriptors + 1
+    }
+
     /// Returns the worker's counters.
     pub(crate) fn worker_metrics(&self) -> Arc<metrics::WorkerMetrics> {
         self.metrics.workers.get(self.index).cloned().unwrap_or_default()
@@ -194,7 +200,11 @@ impl WorkerContext {
 /// A factory of workers.
 pub(crate) trait Service: Clone + 'static {
     /// Creates a worker over `io` that accepts connections.
-    fn worker<I: Relay>(self, io: I, context: &WorkerContext) -> Result<impl Worker, StartError>;
+    fn worker<I: Relay + 'static>(
+        self,
+        io: I,
+        context: &WorkerContext,
+    ) -> Result<Box<dyn Worker>, StartError>;
 }
 
 /// An event loop.
@@ -227,7 +237,7 @@ const ACCEPT_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// Runs a worker until the server stops and requests in progress are complete, or until `grace` after
 /// the stop.
 fn run_until_stopped(
-    worker: &mut impl Worker,
+    worker: &mut dyn Worker,
     stop: &AtomicBool,
     grace: Duration,
 ) -> io::Result<()> {
@@ -523,7 +533,7 @@ struct StartWorker<S> {
 impl<S: Service> events::Visitor for StartWorker<S> {
     type Output = io::Result<()>;
 
-    fn visit<I: Relay>(self, name: &'static str, io: I) -> io::Result<()> {
+    fn visit<I: Relay + 'static>(self, name: &'static str, io: I) -> io::Result<()> {
         let StartWorker { service, grace, context, ready } = self;
         run_worker(service, io, &context, grace, |started| {
             let _ = ready.send(started.map(|addr| (addr, name)));
@@ -533,7 +543,7 @@ impl<S: Service> events::Visitor for StartWorker<S> {
 
 /// Runs a worker over `io` until the server has stopped. Passes the address of its listening socket
 /// to `started`, or the error if the worker cannot be created.
-pub(crate) fn run_worker<I: Relay>(
+pub(crate) fn run_worker<I: Relay + 'static>(
     service: impl Service,
     io: I,
     context: &WorkerContext,
@@ -543,7 +553,7 @@ pub(crate) fn run_worker<I: Relay>(
     match service.worker(io, context).and_then(|worker| Ok((worker.addr()?, worker))) {
         Ok((addr, mut worker)) => {
             started(Ok(addr));
-            run_until_stopped(&mut worker, &context.stop, grace)
+            run_until_stopped(&mut *worker, &context.stop, grace)
         }
         Err(error) => {
             started(Err(error));

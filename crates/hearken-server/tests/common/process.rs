@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use hearken_server::proxy::config::ProxyMode;
-use hearken_server::{Config, start};
+use hearken_server::{Config, Model, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
 
 use super::connection::Connection;
@@ -24,6 +24,8 @@ const PROXY: &str = "HEARKEN_TEST_PROXY";
 const EVENTS: &str = "HEARKEN_TEST_EVENTS";
 const WORKERS: &str = "HEARKEN_TEST_WORKERS";
 const COPY: &str = "HEARKEN_TEST_COPY";
+/// Set for a task per connection.
+const TASKS: &str = "HEARKEN_TEST_TASKS";
 /// Set in a process that runs a single test, by [`run_alone`].
 const ALONE: &str = "HEARKEN_TEST_ALONE";
 
@@ -54,6 +56,7 @@ pub(crate) fn run_server() -> bool {
     let variable = |name| std::env::var(name).ok();
     let Some(events) = variable(EVENTS) else { return false };
     let setup = Setup {
+        model: if variable(TASKS).is_some() { Model::Tasks } else { Model::Events },
         splice: variable(COPY).is_none(),
         workers: variable(WORKERS).map_or(1, |text| text.parse().unwrap()),
         ..Setup::named(String::leak(events))
@@ -101,6 +104,9 @@ impl Process {
         command.env(EVENTS, setup.events).env(WORKERS, setup.workers.to_string()).env(role, target);
         if !setup.splice {
             command.env(COPY, "1");
+        }
+        if setup.model == Model::Tasks {
+            command.env(TASKS, "1");
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -16,7 +16,7 @@ use hearken_server::proxy::{
 };
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
-use hearken_server::{Config, Server, StartError, start};
+use hearken_server::{Config, Model, Server, StartError, start};
 
 use super::TEST_TIMEOUT;
 use super::admin::wait_for_metric;
@@ -38,6 +38,7 @@ pub(crate) const SMALL_URING: &str = "uring:sends=ring:buffers=2:size=64:complet
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) events: &'static str,
+    pub(crate) model: Model,
     pub(crate) order: Order,
     pub(crate) accept_limit: Option<NonZeroU32>,
     pub(crate) interest: InterestPolicy,
@@ -55,12 +56,18 @@ impl Setup {
     pub(crate) fn named(events: &'static str) -> Setup {
         Setup {
             events,
+            model: Model::Events,
             order: Order::default(),
             accept_limit: None,
             interest: InterestPolicy::default(),
             splice: true,
             workers: 1,
         }
+    }
+
+    /// Returns a mechanism with a task for each connection.
+    pub(crate) fn tasks(events: &'static str) -> Setup {
+        Setup { model: Model::Tasks, ..Setup::named(events) }
     }
 
     /// Returns every setup that the proxy is tested with.
@@ -95,6 +102,7 @@ impl Setup {
             (!self.splice, "-copying"),
             (self.order == Order::WaitFirst, "-conservative"),
             (self.workers > 1, "-three-workers"),
+            (self.model == Model::Tasks, "-tasks"),
         ] {
             if is_set {
                 name.push_str(suffix);
@@ -135,6 +143,7 @@ impl Setup {
     fn apply(&self, config: &mut Config) {
         config.event_loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         config.event_loops.events = self.events.to_owned();
+        config.event_loops.model = self.model;
         config.event_loops.accept_limit = self.accept_limit;
         config.event_loops.order = self.order;
         config.event_loops.interest = self.interest;

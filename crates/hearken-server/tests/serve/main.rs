@@ -115,11 +115,19 @@ hearken::for_each_mechanism!(over_mechanisms);
 all_clauses! { uring, crate::common::Setup::named("uring") }
 all_clauses! { uring_small, crate::common::Setup::named(crate::common::server::SMALL_URING) }
 
+/// Event threads, over a representative of each kind of mechanism and over io_uring.
+mod tasks {
+    all_clauses! { epoll_edge, crate::common::Setup::tasks("epoll-edge") }
+    all_clauses! { poll, crate::common::Setup::tasks("poll") }
+    all_clauses! { uring, crate::common::Setup::tasks("uring") }
+    all_clauses! { uring_small, crate::common::Setup::tasks(crate::common::server::SMALL_URING) }
+}
+
 /// Defines tests for clauses that depend little on the mechanism.
 macro_rules! some_clauses {
-    ($($name:ident => $events:literal,)*) => {$(
+    ($($name:ident => $setup:expr,)*) => {$(
         mod $name {
-            suite! { crate::common::Setup::named($events);
+            suite! { $setup;
                 connection_limit:
                     closes_the_longest_idle_connection
                     closes_connections_without_a_request
@@ -148,8 +156,10 @@ macro_rules! some_clauses {
 /// A readiness mechanism and io_uring stand for all.
 mod representatives {
     some_clauses! {
-        epoll_edge => "epoll-edge",
-        uring => "uring",
+        epoll_edge => crate::common::Setup::named("epoll-edge"),
+        uring => crate::common::Setup::named("uring"),
+        tasks => crate::common::Setup::tasks("epoll-edge"),
+        tasks_uring => crate::common::Setup::tasks("uring"),
     }
 }
 

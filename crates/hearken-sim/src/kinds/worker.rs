@@ -16,7 +16,7 @@ struct Worker<'s> {
 impl OverIo for Worker<'_> {
     type Output = io::Result<()>;
 
-    fn run<I: Relay>(self, io: I) -> io::Result<()> {
+    fn run<I: Relay + 'static>(self, io: I) -> io::Result<()> {
         self.server.run_worker(self.index, io)
     }
 }
@@ -26,7 +26,7 @@ struct Admin<'s>(&'s SimulatedServer);
 impl OverIo for Admin<'_> {
     type Output = io::Result<()>;
 
-    fn run<I: Relay>(self, io: I) -> io::Result<()> {
+    fn run<I: Relay + 'static>(self, io: I) -> io::Result<()> {
         self.0.run_admin(io)
     }
 }

@@ -35,17 +35,28 @@ impl<I: Relay + 'static> IoHandle<I> {
     }
 
     /// Takes over a connection or listener of the `Io`, whose completions the caller receives from
-    /// now on. It closes when the result is dropped.
+    /// now on. It closes when the result is dropped, except after [`end`](IoHandle::end).
     pub fn adopt(&self, token: Token) -> Completions {
         let connection = Connection::new(self.0.clone(), token, Flags::TAKES_COMPLETIONS);
         Completions { connection }
     }
 
-    /// Ends the [`Completions`] of a connection that was closed by its token.
+    /// Ends the [`Completions`] of a connection that was closed by its token, or that the `Io`
+    /// closes. Those that are stored are dropped.
     pub fn end(&self, token: Token) {
         let State { sources, foreign, .. } = &mut *self.0.state.borrow_mut();
         if let Some(source) = sources.get(token) {
             source.flags.insert(Flags::CLOSED);
+            source.wake_reader(foreign);
+        }
+    }
+
+    /// Passes a completion to the [`Completions`] of a connection, after those that are stored. An
+    /// engine can so continue a connection in its own task.
+    pub fn pass(&self, token: Token, kind: CompletionKind) {
+        let State { sources, foreign, .. } = &mut *self.0.state.borrow_mut();
+        if let Some(source) = sources.get(token) {
+            source.extra().completions.push_back(kind);
             source.wake_reader(foreign);
         }
     }
@@ -76,6 +87,13 @@ impl<I> fmt::Debug for IoHandle<I> {
 pub struct UnclaimedCompletions(SharedCore);
 
 impl UnclaimedCompletions {
+    /// Removes and returns the next completion that has arrived.
+    #[inline]
+    pub fn take(&mut self) -> Option<Completion> {
+        let mut state = self.0.state.borrow_mut();
+        state.unclaimed.as_mut().and_then(|unclaimed| unclaimed.completions.pop_front())
+    }
+
     /// Waits for the next completion. Dropping the future loses none.
     pub async fn next(&mut self) -> Completion {
         poll_fn(|context| {
@@ -137,14 +155,14 @@ impl Completions {
         let state = &mut *self.connection.core.state.borrow_mut();
         let State { sources, foreign, current, .. } = state;
         let Some(source) = sources.get(token) else { return Poll::Ready(None) };
+        if source.flags.contains(Flags::CLOSED) {
+            return Poll::Ready(None);
+        }
         if let Some(kind) = source.take_extra(|extra| extra.completions.pop_front()) {
             return Poll::Ready(Some(kind));
         }
         if let Some(completion) = current.take_if(|completion| completion.token == token) {
             return Poll::Ready(Some(completion.kind));
-        }
-        if source.flags.contains(Flags::CLOSED) {
-            return Poll::Ready(None);
         }
         source.wait_to_read(context, foreign)
     }

@@ -1,5 +1,6 @@
 //! The executor: runs tasks and turns of an `Io`.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::core::{self, Core, State};
+use super::core::{self, Core, Entered, State};
 use super::driver::IoHandle;
 use super::join::JoinHandle;
 use super::raw::{Local, Runnable, Scheduler};
@@ -126,6 +127,22 @@ impl<I: Relay + 'static> Executor<I> {
     /// # Errors
     /// As [`block_on`](Executor::block_on).
     pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
+        let mut turn = self.begin_turn(until, I::wait)?;
+        while turn.run_next() {}
+        turn.finish();
+        Ok(())
+    }
+
+    /// Begins a turn by `wait`, which calls [`Io::wait`](crate::io::Io::wait) with the time that it
+    /// receives. The caller then runs the parts of the turn.
+    ///
+    /// # Errors
+    /// As [`block_on`](Executor::block_on).
+    pub fn begin_turn(
+        &mut self,
+        until: Option<Time>,
+        wait: impl FnOnce(&mut I, Option<Time>) -> io::Result<()>,
+    ) -> io::Result<Turn<'_, I>> {
         let core = &*self.core;
         let Some(local) = core.scheduler.local() else {
             return Err(io::ErrorKind::Unsupported.into()); // An executor stays on its thread.
@@ -136,27 +153,19 @@ impl<I: Relay + 'static> Executor<I> {
                 true => Some(state.io.now()),
                 false => [until, state.timers.next_deadline()].into_iter().flatten().min(),
             };
-            state.io.wait(until)?;
+            wait(&mut state.io, until)?;
             state.timers.expire(state.io.now(), &mut state.foreign);
         }
-        let _entered = core::enter(self.core.clone());
+        let entered = core::enter(self.core.clone());
         local.start_turn();
         core.wake_foreign();
-        while self.next(local) {}
-        core.wake_foreign();
-        let ready = local.take();
-        while let Some(task) = ready.pop() {
-            self.run_task(task);
-        }
-        self.run_tasks(local, POLLS_PER_TURN);
-        core.wake_foreign();
-        Ok(())
+        Ok(Turn { executor: self, local, _entered: entered })
     }
 
     /// Takes the next completion of the turn and runs the tasks that it wakes. Returns whether there
     /// was one.
     #[inline]
-    fn next(&self, local: &Local) -> bool {
+    fn run_next(&self, local: &Local) -> bool {
         let mut state = self.core.state.borrow_mut();
         let Some(completion) = state.io.next() else { return false };
         let token = completion.token;
@@ -208,6 +217,45 @@ impl<I: Relay + 'static> Executor<I> {
         if let Some(done) = task.run() {
             self.core.release(done);
         }
+    }
+}
+
+/// A turn of an executor, in parts.
+pub struct Turn<'e, I: Relay + 'static> {
+    executor: &'e Executor<I>,
+    local: &'e Local,
+    _entered: Entered,
+}
+
+impl<I: Relay + 'static> fmt::Debug for Turn<'_, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Turn").field(&self.executor.core).finish()
+    }
+}
+
+impl<I: Relay + 'static> Turn<'_, I> {
+    /// Takes the next completion of the turn and runs the tasks that it wakes. Returns whether there
+    /// was one.
+    #[inline]
+    pub fn run_next(&mut self) -> bool {
+        self.executor.run_next(self.local)
+    }
+
+    /// Returns whether tasks are ready.
+    pub fn has_ready(&self) -> bool {
+        self.local.has_ready()
+    }
+
+    /// Runs the tasks that are ready, up to a limit.
+    pub fn finish(self) {
+        let core = &*self.executor.core;
+        core.wake_foreign();
+        let ready = self.local.take();
+        while let Some(task) = ready.pop() {
+            self.executor.run_task(task);
+        }
+        self.executor.run_tasks(self.local, POLLS_PER_TURN);
+        core.wake_foreign();
     }
 }
 

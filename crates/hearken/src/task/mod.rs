@@ -91,7 +91,7 @@ pub use channel::{
     OneReceiver, OneSender, Receiver, SendError, Sender, TrySendError, bounded, oneshot,
 };
 pub use driver::{Completions, IoHandle, UnclaimedCompletions};
-pub use executor::{Executor, Stopper, Stopping, block_on, spawn, stopper};
+pub use executor::{Executor, Stopper, Stopping, Turn, block_on, spawn, stopper};
 pub use join::{JoinError, JoinHandle};
 pub use listener::{Listener, TcpListener, UnixListener};
 pub use relay::Relayed;

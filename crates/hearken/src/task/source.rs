@@ -372,7 +372,9 @@ impl<I: Relay + ?Sized> State<I> {
         while let Some(kind) = source.take_extra(|extra| extra.completions.pop_front()) {
             self.discard(&kind);
         }
-        self.io.close(token);
+        if !source.flags.contains(Flags::CLOSED) {
+            self.io.close(token);
+        }
         Some(source)
     }
 }
