@@ -30,7 +30,7 @@ use crate::runtime::event_loops::EventLoopConfig;
 use crate::runtime::limits::WorkerLimits;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::server::{
-    Service, StartError, StopFlag, Worker, WorkerContext, WorkerStart, start_worker,
+    Service, Source, StartError, StopFlag, Worker, WorkerContext, WorkerStart, start_worker,
 };
 use handler::Admin;
 
@@ -87,6 +87,7 @@ pub fn start(addr: SocketAddr, sources: AdminSources) -> Result<AdminServer, Sta
             events: events.to_owned(),
             policy: Policy::default(),
             grace: Duration::ZERO,
+            stack_size: None,
             context: context(addr, stop.clone()),
         };
         start_worker("admin".to_owned(), start, ())
@@ -103,11 +104,14 @@ pub(crate) fn context(addr: SocketAddr, stop: StopFlag) -> WorkerContext {
     WorkerContext {
         index: 0,
         workers: 1,
+        source: Source::Listener,
+        group: None,
         listen: addr,
         limits: WorkerLimits {
             connections: MAX_CONNECTIONS,
             descriptors: MAX_CONNECTIONS,
             open_files: 0,
+            cache_shares: 1,
         },
         seed: 0,
         own_table: false,

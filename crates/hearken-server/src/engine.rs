@@ -19,6 +19,7 @@ use hearken::timer::Time;
 use crate::front::{Context, Front, Handler, Owner};
 use crate::runtime::acceptor::Acceptor;
 use crate::runtime::event_loops::EventLoopConfig;
+use crate::runtime::group::HandedOver;
 use crate::runtime::server::WorkerContext;
 use crate::runtime::wait_meter::WaitMeter;
 use crate::sync::AtomicBool;
@@ -44,6 +45,8 @@ pub(crate) struct Engine<H> {
     wake_at: Option<Time>,
     /// Open connections in the order of their accepts, if [`Handler::CLOSES_OLDEST`].
     by_age: VecDeque<Token>,
+    /// Whether the thread is no longer needed.
+    has_ended: bool,
 }
 
 impl<H> Engine<H> {
@@ -67,19 +70,21 @@ impl<H> Engine<H> {
             needs_tick: false,
             wake_at: None,
             by_age: VecDeque::new(),
+            has_ended: false,
         })
     }
 
     /// Returns the address of the listening socket.
-    pub(crate) fn addr(&self, io: &impl Io) -> io::Result<SocketAddr> {
-        self.acceptor.addr(io)
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.acceptor.addr()
     }
 
     /// Waits for events until `until`, or until something is due.
     #[inline]
     pub(crate) fn wait(&mut self, io: &mut impl Io, until: Option<Time>) -> io::Result<()> {
         let tick = self.needs_tick.then_some(self.tick_at);
-        let until = [until, tick, self.wake_at].into_iter().flatten().min();
+        let until =
+            [until, tick, self.wake_at, self.acceptor.ends_at()].into_iter().flatten().min();
         match &mut self.meter {
             None => io.wait(until),
             Some(meter) => meter.wait(io, until, self.front.metrics(), self.is_active),
@@ -114,6 +119,18 @@ impl<H> Engine<H> {
         metrics.connections_open.set(self.front.open());
         metrics.requests_in_flight.set(self.front.in_progress());
         self.needs_tick = self.handler.tick(&mut Context { front: &mut self.front, io });
+        self.migrate_idle(io);
+    }
+
+    /// Hands idle connections to other workers while this one has more than its share.
+    fn migrate_idle<I: Relay>(&mut self, io: &mut I) {
+        while let Some(to) = self.acceptor.overflow(self.front.open())
+            && let Some(token) = self.front.longest_idle()
+            && let Some(socket) = io.release(token)
+        {
+            let peer = self.front.take_idle(token);
+            self.acceptor.hand_over(io.now(), to, HandedOver { socket, peer, is_served: true });
+        }
     }
 
     /// Handles a completion.
@@ -159,7 +176,10 @@ impl<H> Engine<H> {
             CompletionKind::Relayed { moved, ended } => {
                 front.on_relayed(io, handler, token, moved, &ended);
             }
-            CompletionKind::Woken => handler.on_woken(&mut Context { front, io }),
+            CompletionKind::Woken => {
+                handler.on_woken(&mut Context { front, io });
+                self.on_woken(io);
+            }
             _ => {}
         }
     }
@@ -183,10 +203,49 @@ impl<H> Engine<H> {
         if acceptor.needs_update(front.open()) {
             let has_closable = H::CLOSES_OLDEST || front.has_closable();
             acceptor.update(io, front.open(), has_closable);
+            if acceptor.must_close(front.open()) {
+                self.close_one(io);
+            }
+        }
+    }
+
+    /// Adds the connections that other threads have handed over.
+    #[cold]
+    fn on_woken<I: Relay>(&mut self, io: &mut I)
+    where
+        H: Handler<I>,
+    {
+        let (connections, must_evict) = self.acceptor.on_woken(io);
+        for HandedOver { socket, peer, is_served } in connections {
+            // If it fails, the peer has reset the connection or no memory is left.
+            let Ok(token) = io.adopt(socket) else { continue };
+            match is_served {
+                true => self.front.insert_idle(io, token, peer),
+                false => self.add_connection(io, token, peer),
+            }
+        }
+        if must_evict {
+            self.close_one(io);
         }
     }
 
     fn on_accepted<I: Relay>(&mut self, io: &mut I, token: Token, peer: Option<SocketAddr>)
+    where
+        H: Handler<I>,
+    {
+        match self.acceptor.overflow(self.front.open() + 1) {
+            None => self.add_connection(io, token, peer),
+            Some(to) => match io.release(token) {
+                None => self.add_connection(io, token, peer),
+                Some(socket) => {
+                    let connection = HandedOver { socket, peer, is_served: false };
+                    self.acceptor.hand_over(io.now(), to, connection);
+                }
+            },
+        }
+    }
+
+    fn add_connection<I: Relay>(&mut self, io: &mut I, token: Token, peer: Option<SocketAddr>)
     where
         H: Handler<I>,
     {
@@ -255,10 +314,15 @@ impl<H> Engine<H> {
         self.needs_tick |= is_active;
         self.front.end_turn();
         self.wake_at = self.handler.end_turn(now);
-        if self.acceptor.is_paused() && self.front.has_recently_idle() {
+        let open = self.front.open();
+        if (self.acceptor.is_paused() || self.acceptor.must_close(open))
+            && self.front.has_recently_idle()
+        {
             // The connection can be closed for a new one two turns from now.
             self.wake_at = Some(now);
         }
+        self.acceptor.end_turn(now, open, self.front.idle());
+        self.has_ended = self.acceptor.ends(now);
     }
 
     /// Begins to stop: closes connections after their current response.
@@ -279,7 +343,12 @@ impl<H> Engine<H> {
 
     /// Returns whether no client connection is open.
     pub(crate) fn is_idle(&self) -> bool {
-        self.front.open() == 0
+        self.front.open() == 0 && !self.acceptor.has_waiting()
+    }
+
+    /// Returns whether the thread is no longer needed.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Cancels all requests, publishes counters and flushes the log, after the last turn.

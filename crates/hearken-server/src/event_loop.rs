@@ -36,8 +36,8 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
 }
 
 impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
-    fn addr(&self) -> io::Result<SocketAddr> {
-        self.engine.addr(&self.io)
+    fn addr(&self) -> SocketAddr {
+        self.engine.addr()
     }
 
     fn now(&self) -> Time {
@@ -77,7 +77,15 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         self.engine.is_idle()
     }
 
-    fn finish(&mut self) {
+    fn has_ended(&self) -> bool {
+        self.engine.has_ended()
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
         self.engine.finish(&mut self.io);
+        Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -37,7 +37,7 @@ mod task_loop;
 
 pub use config::Config;
 pub use front::{HalfClose, Timeouts};
-pub use runtime::event_loops::{EventLoopConfig, Model};
+pub use runtime::event_loops::{Distribution, EventLoopConfig, Model};
 pub use runtime::limit_reached::LimitReached;
 pub use runtime::server::{Server, StartError};
 pub use start::start;

@@ -21,7 +21,7 @@ use crate::runtime::administration::UpstreamControl;
 use crate::runtime::limits::WorkerLimits;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::server::{
-    self, ServerHandle, StartError, WorkerContext, run_worker, worker_count, worker_seed,
+    self, ServerHandle, Source, StartError, WorkerContext, run_worker, worker_count, worker_seed,
 };
 use crate::start::{Prepared, Service, StaticService, admin_sources};
 
@@ -66,7 +66,7 @@ impl SimulatedServer {
         if config.routes.is_empty() {
             return Err(StartError::NoHandler);
         }
-        let workers = worker_count(&config.event_loops).get();
+        let workers = worker_count(&config.event_loops, environment.descriptors);
         let (mut routes, mut proxies) = (Vec::new(), Vec::new());
         for route in &config.routes {
             let handler = match &route.handler {
@@ -156,6 +156,8 @@ impl SimulatedServer {
         let context = WorkerContext {
             index,
             workers: self.workers,
+            source: Source::Listener,
+            group: None,
             listen: self.addr.get(),
             limits,
             seed: worker_seed(self.environment.seed, index),
@@ -165,7 +167,7 @@ impl SimulatedServer {
             metrics: self.metrics.clone(),
         };
         let grace = config.event_loops.shutdown_timeout;
-        self.handle.add_waker(io.waker());
+        self.handle.set_waker(index, io.waker());
         for proxy in &self.proxies {
             proxy.set_waker(index, io.waker());
         }
@@ -198,7 +200,7 @@ impl SimulatedServer {
             self.handle.stopping(),
             Metrics::render_without_process,
         );
-        self.admin_handle.add_waker(io.waker());
+        self.admin_handle.set_waker(0, io.waker());
         let context = admin::context(addr, self.admin_handle.stopping());
         run(AdminService(Arc::new(sources)), io, &context, Duration::ZERO, |_| ())
     }

@@ -40,8 +40,12 @@ use crate::task_loop::TaskLoop;
 /// [`StartError`] if a directory, an address, the access log, the mechanism or a thread is
 /// unavailable. An unreachable upstream server is not an error.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let workers = config.event_loops.workers.get();
-    let metrics = Arc::new(Metrics::new(workers));
+    let workers = config.event_loops.worker_limit();
+    let metrics = match config.event_loops.model.has_thread_per_connection() {
+        true => Metrics::new(workers).summed(),
+        false => Metrics::new(workers),
+    };
+    let metrics = Arc::new(metrics);
     let mut routes = Vec::new();
     let mut proxies = Vec::new();
     let mut warnings = Vec::new();
@@ -161,10 +165,12 @@ impl<F: Files> Service<F> {
         }
         let (loops, peers) = (&config.event_loops, self.needs_peers());
         let worker: io::Result<Box<dyn server::Worker>> = match loops.model {
-            Model::Events => EventLoop::new(io, front, handler, context, loops, peers)
-                .map(|worker| Box::new(worker) as _),
             Model::Tasks => TaskLoop::new(io, front, handler, context, loops, peers)
                 .map(|worker| Box::new(worker) as _),
+            Model::Events | Model::Hybrid | Model::Threads | Model::Pool => {
+                EventLoop::new(io, front, handler, context, loops, peers)
+                    .map(|worker| Box::new(worker) as _)
+            }
         };
         worker.map_err(|error| StartError::Listen { addr: context.listen, error })
     }
@@ -178,6 +184,7 @@ fn static_files<F: Files>(
 ) -> Result<StaticFiles<F>, StartError> {
     let mut site = site.clone();
     site.max_open_files = site.max_open_files.min(context.limits.open_files);
+    site.max_cache_bytes /= context.limits.cache_shares;
     let seed = context.seed.wrapping_add(route.into());
     let opened = Site::open_in(files.clone(), &site, seed).map_err(|error| {
         let name = site.root.display().to_string();

@@ -122,8 +122,8 @@ async fn serve<I: Relay + 'static, H: Handler<I> + 'static>(
 }
 
 impl<I: Relay + 'static, H: Handler<I> + 'static> server::Worker for TaskLoop<I, H> {
-    fn addr(&self) -> io::Result<SocketAddr> {
-        self.shared.with(|engine, io| engine.addr(io))
+    fn addr(&self) -> SocketAddr {
+        self.shared.engine.borrow().addr()
     }
 
     fn now(&self) -> Time {
@@ -159,7 +159,8 @@ impl<I: Relay + 'static, H: Handler<I> + 'static> server::Worker for TaskLoop<I,
         self.shared.engine.borrow().is_idle()
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self) -> io::Result<()> {
         self.shared.with(Engine::finish);
+        Ok(())
     }
 }

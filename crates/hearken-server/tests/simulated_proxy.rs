@@ -83,7 +83,7 @@ fn forward(seed: u64, servers: Vec<Server>) -> Outcome {
     proxy.fields.via = "proxy".to_owned();
     let mut config = hearken_server::Config::proxy(proxy);
     config.event_loops.listen = PROXY.into();
-    config.event_loops.workers = NonZeroUsize::MIN;
+    config.event_loops.workers = NonZeroUsize::new(1);
     let files = Memory::new(Duration::default, |_, _| None);
     let environment = Environment { seed, descriptors: 1024, files };
     let server = Rc::new(SimulatedServer::new(&config, environment).unwrap());

@@ -15,7 +15,7 @@ use hearken_http::forward::HeaderPolicy;
 use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Server};
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::network::Network;
-use hearken_server::{HalfClose, Model};
+use hearken_server::{Distribution, HalfClose, Model};
 
 use super::preset::Preset;
 use super::{Networks, address, rule};
@@ -98,8 +98,7 @@ pub(super) const COUNT32: Format<u32> = plain("N", number);
 pub(super) const POSITIVE: Format<NonZeroUsize> = plain("N", number);
 pub(super) const POSITIVE32: Format<NonZeroU32> = plain("N", number);
 pub(super) const OPTIONAL_POSITIVE: Format<Option<NonZeroUsize>> = optional!("none", "N", number);
-pub(super) const CONNECTIONS: Format<Option<NonZeroUsize>> =
-    unset("N", |text| number(text).map(Some));
+pub(super) const IF_SET: Format<Option<NonZeroUsize>> = unset("N", |text| number(text).map(Some));
 pub(super) const SIGNALS: Format<Option<u64>> = unset("N", |text| number(text).map(Some));
 pub(super) const ACCEPT_LIMIT: Format<Option<NonZeroU32>> = optional!("all", "N|all", number);
 pub(super) const PORTS: Format<u16> =
@@ -141,7 +140,15 @@ pub(super) const ORDER: Format<Order> = choice!("ORDER",
     "wait-to-receive" => Order::WaitToReceive = Order::WaitToReceive);
 pub(super) const MODEL: Format<Model> = choice!("MODEL",
     "events" => Model::Events = Model::Events,
-    "tasks" => Model::Tasks = Model::Tasks);
+    "tasks" => Model::Tasks = Model::Tasks,
+    "threads" => Model::Threads = Model::Threads,
+    "pool" => Model::Pool = Model::Pool,
+    "hybrid" => Model::Hybrid = Model::Hybrid);
+pub(super) const DISTRIBUTION: Format<Distribution> = choice!("METHOD",
+    "reuse-port" => Distribution::ReusePort = Distribution::ReusePort,
+    "hand-over" => Distribution::HandOver = Distribution::HandOver,
+    "shared" => Distribution::Shared = Distribution::Shared,
+    "migrate" => Distribution::Migrate = Distribution::Migrate);
 pub(super) const CLOSE: Format<ClosePolicy> = choice!("POLICY",
     "implicit" => ClosePolicy::Implicit = ClosePolicy::Implicit,
     "explicit" => ClosePolicy::Explicit = ClosePolicy::Explicit);

@@ -1,5 +1,7 @@
 //! The table of settings of `hearken serve` and `hearken proxy`.
 
+use hearken_server::Model;
+
 use super::Options;
 use super::formats as f;
 use crate::settings::{
@@ -49,6 +51,13 @@ pub(super) const SECTIONS: &[Section<Options>] = &[
 
 fn always(_: &Options) -> Result<(), &'static str> {
     Ok(())
+}
+
+fn hybrid(options: &Options) -> Result<(), &'static str> {
+    match options.server.event_loops.model {
+        Model::Hybrid => Ok(()),
+        _ => Err("has no effect without --model hybrid; add it, or remove this"),
+    }
 }
 
 fn reverse(options: &Options) -> Result<(), &'static str> {
@@ -139,12 +148,14 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "listen", f::ADDRESS, |c| c.server.event_loops.listen, "Address to listen on" }
         .common_flag("listen")
         .details("Port 0 selects a free port."),
-    setting! { Options, "workers", f::POSITIVE, |c| c.server.event_loops.workers,
+    setting! { Options, "workers", f::IF_SET, |c| c.server.event_loops.workers,
     "Number of worker threads" }
     .common_flag("workers")
+    .unset("by model: 1; hybrid: processors; pool: 64; threads: 1024", "2")
     .details(
-        "Each worker has an event loop, a listening socket and a table of \
-         descriptors.",
+        "Each worker has an event loop, a listening socket and a table of descriptors. The models \
+         threads, pool and hybrid use one table, and so at most a tenth of the limit of open files \
+         as threads.",
     ),
     setting! { Options, "events", f::NAME, |c| c.server.event_loops.events,
     "Event mechanism; 'hearken mechanisms' lists them" }
@@ -155,10 +166,25 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .flag("model")
     .only(SERVE)
     .details(
-        "events: a loop that handles one event after another. tasks: a user-level thread per \
-         connection, whose panic closes only its own connection. At limits.connections, both close \
-         the connection that has been idle longest for a new one. If none is idle, new connections \
-         wait in the accept queue.",
+        "events: independent event loops. tasks: the same loops with a user-level thread per \
+         connection. threads: a thread per connection, up to the number of workers; a thread ends \
+         after 10 seconds without a connection. pool: a fixed number of threads, each with one \
+         connection at a time. hybrid: event loops that distribute connections. A panic in a task or \
+         thread closes only its own connection. At limits.connections, or when all threads have a \
+         connection, the server closes the connection that has been idle longest for a new one. If \
+         none is idle, new connections wait in the accept queue.",
+    ),
+    setting! { Options, "distribution", f::DISTRIBUTION, |c| c.server.event_loops.distribution,
+    "Distribution of connections over the event loops of model hybrid" }
+    .flag("distribution")
+    .only(SERVE)
+    .requires(hybrid)
+    .details(
+        "reuse-port: each loop has a listening socket, and the kernel selects one. hand-over: a \
+         thread accepts and hands connections to the loop with the fewest. shared: all loops accept \
+         from one socket. migrate: like reuse-port, and a loop with more than its share hands \
+         connections over. hand-over and migrate move connections, which io_uring cannot do after \
+         it has received from them.",
     ),
     list! { Options, "proxy-protocol", f::NETWORKS, |c| c.proxy_protocol,
     "Networks whose connections begin with a PROXY protocol header" }
@@ -307,7 +333,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .only(PROXY),
     setting! { Options, "timeouts.shutdown", f::DURATION, |c| c.server.event_loops.shutdown_timeout,
     "Time for requests in progress after SIGTERM" },
-    setting! { Options, "limits.connections", f::CONNECTIONS, |c| c.server.event_loops.max_connections,
+    setting! { Options, "limits.connections", f::IF_SET, |c| c.server.event_loops.max_connections,
     "Maximum client connections" }
     .common_flag("max-connections")
     .unset("limit of open files", "10000"),

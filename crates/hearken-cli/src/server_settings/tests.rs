@@ -63,7 +63,8 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("listen", "[::1]:80", "0.0.0.0:0"),
     ("workers", "2", "7"),
     ("events", "poll", "epoll-edge"),
-    ("model", "tasks", "tasks"),
+    ("model", "hybrid", "hybrid"),
+    ("distribution", "shared", "migrate"),
     ("proxy-protocol", "all", "10.0.0.0/8"),
     ("half-close", "abort", "abort"),
     ("static.cache", "0", "1G"),
@@ -163,6 +164,7 @@ fn required(table: &Table<Options>, setting: &Setting<Options>) -> &'static [&'s
     let is_key = |prefix: &str| setting.key.starts_with(prefix);
     match table.bit {
         table::SERVE if is_key("static.root") => &[],
+        table::SERVE if is_key("distribution") => &[".", "--model=hybrid"],
         table::SERVE => &["."],
         _ if is_key("forward.") => &["--forward"],
         _ if is_key("health.") && setting.name() != "path" => &["--to=b:1", "--health-path=/"],
@@ -245,7 +247,7 @@ fn the_command_line_overrides_the_file() {
         ProxyMode::Forward(_) => 0,
     };
     let numbers = |config: &mut Config| {
-        let loops = (config.event_loops.workers.get(), config.event_loops.measure_waits);
+        let loops = (config.event_loops.worker_limit(), config.event_loops.measure_waits);
         (loops, config.proxy_mut().unwrap().splice, servers(config))
     };
     let mut plain = with(&[]);

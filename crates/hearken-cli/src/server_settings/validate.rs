@@ -74,7 +74,7 @@ fn limits(settings: &Settings, invalid: &mut Invalid) {
         invalid.setting("limits.target", 0, message);
     }
     let each = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let descriptors = each.saturating_mul(server.event_loops.workers.get() as u64);
+    let descriptors = each.saturating_mul(server.event_loops.worker_limit() as u64);
     let keepalive = settings.config.keepalive;
     if keepalive as u64 > descriptors && settings.is_set("upstreams.keepalive") {
         let message =

@@ -264,6 +264,12 @@ impl Connections {
         self.oldest != NONE
     }
 
+    /// Returns the connection that has been idle longest.
+    #[inline]
+    pub(super) fn oldest_idle(&self) -> Option<&Connection> {
+        self.slots.get(self.oldest as usize)
+    }
+
     /// Returns the connection that has been idle longest, unless it was used in the last turn or in
     /// this one.
     pub(super) fn idle_longest(&self) -> Option<Token> {

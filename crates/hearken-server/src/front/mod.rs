@@ -45,6 +45,7 @@ pub(crate) use respond::Persistence;
 pub(crate) use transport::Transport;
 
 use crate::runtime::access_log::{AccessLog, Outcome};
+use crate::runtime::group::Idle;
 use crate::runtime::metrics::{self, Error};
 use crate::runtime::network::Network;
 
@@ -212,10 +213,7 @@ impl Front {
         token: Token,
         peer: Option<SocketAddr>,
     ) {
-        self.connections.insert_client(token);
-        if self.settings.needs_peers {
-            self.set_peer(token, peer);
-        }
+        self.insert(token, peer);
         let peer = peer.map(|peer| peer.ip().to_canonical());
         let sends_header = |network: &Network| peer.is_some_and(|peer| network.contains(peer));
         if self.settings.proxy_protocol.iter().any(sends_header) {
@@ -223,6 +221,26 @@ impl Front {
         }
         io.set_timer(token, Some(io.turn_time() + self.settings.timeouts.header));
         io.resume_reading(token);
+    }
+
+    /// Adds an idle connection that another worker has removed by [`take_idle`](Front::take_idle).
+    pub(crate) fn insert_idle<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        peer: Option<SocketAddr>,
+    ) {
+        self.insert(token, peer);
+        self.connections.get(token).flags.insert(Flags::SERVED);
+        io.set_timer(token, Some(self.idle_until));
+        io.resume_reading(token);
+    }
+
+    fn insert(&mut self, token: Token, peer: Option<SocketAddr>) {
+        self.connections.insert_client(token);
+        if self.settings.needs_peers {
+            self.set_peer(token, peer);
+        }
     }
 
     fn set_peer(&mut self, token: Token, peer: Option<SocketAddr>) {
@@ -293,6 +311,29 @@ impl Front {
         self.requests.len()
     }
 
+    /// Returns whether a connection is idle, and whether the one that has been idle longest is new.
+    #[inline]
+    pub(crate) fn idle(&self) -> Idle {
+        match self.connections.oldest_idle() {
+            None => Idle::None,
+            Some(oldest) if oldest.flags.contains(Flags::SERVED) => Idle::Served,
+            Some(_) => Idle::New,
+        }
+    }
+
+    /// Returns the connection that has been idle longest, unless it was used in the last turn or in
+    /// this one, or has not sent a request yet.
+    pub(crate) fn longest_idle(&self) -> Option<Token> {
+        self.connections.idle_longest().filter(|_| self.idle() == Idle::Served)
+    }
+
+    /// Removes an idle connection without closing it. Returns the client's address, if it is known.
+    pub(crate) fn take_idle(&mut self, token: Token) -> Option<SocketAddr> {
+        let peer = self.peer(token).map(|peer| SocketAddr::new(peer, 0));
+        self.connections.remove(token);
+        peer
+    }
+
     /// Returns whether an idle connection can be closed for a new one.
     #[inline]
     pub(crate) fn has_closable(&self) -> bool {
@@ -360,7 +401,11 @@ impl Front {
     pub(crate) fn close_idle<T: Transport>(&mut self, io: &mut T) {
         self.closing = true;
         for token in self.connections.in_phase(Phase::Idle) {
-            self.close(io, token);
+            // A late request would reset a closed connection, which discards what is still in transit.
+            match io.unacknowledged(token) {
+                0 => self.close(io, token),
+                _ => self.linger(io, token),
+            }
         }
     }
 

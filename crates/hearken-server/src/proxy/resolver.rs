@@ -16,6 +16,7 @@ use hearken::timer::Time;
 
 use super::config::Upstreams;
 use super::servers::{Servers, lock};
+use crate::runtime::wakers::Wakers;
 
 mod lookups;
 #[cfg(feature = "simulation")]
@@ -48,7 +49,7 @@ struct Shared {
     /// Notified when the name of a server was resolved.
     watched_done: Condvar,
     /// Wakers of the workers. They belong to the descriptor table of the resolver threads.
-    wakers: Mutex<Vec<Option<Waker>>>,
+    wakers: Mutex<Wakers>,
     /// Wakes a simulated resolver when `work` changes.
     #[cfg(feature = "simulation")]
     waker: Mutex<Option<Waker>>,
@@ -121,16 +122,18 @@ impl Resolver {
         Lookups::new(Arc::clone(&self.shared), result_queue)
     }
 
-    /// Sets the waker of a worker, which is woken when results are available. Must be called in the
-    /// descriptor table in which the resolver was started.
-    pub fn set_waker(&self, worker: usize, waker: Waker) {
-        let mut wakers = lock(&self.shared.wakers);
-        if wakers.len() <= worker {
-            wakers.resize(worker + 1, None);
-        }
+    /// Sets the wakers of the workers, which are woken when results are available. They must belong to
+    /// the descriptor table of the resolver.
+    pub(crate) fn set_wakers(&self, wakers: Wakers) {
         // Results may already be available.
-        waker.wake();
-        wakers[worker] = Some(waker);
+        wakers.wake_all();
+        *lock(&self.shared.wakers) = wakers;
+    }
+
+    /// Sets the waker of one worker. See [`set_wakers`](Resolver::set_wakers).
+    pub fn set_waker(&self, worker: usize, waker: Waker) {
+        // Results may already be available.
+        lock(&self.shared.wakers).set(worker, waker, Waker::wake);
     }
 
     /// Ends each thread after its current lookup.
@@ -185,10 +188,9 @@ impl Shared {
     /// Records the result of a lookup that ended at `now`, and wakes all that wait for it.
     fn complete(&self, task: &Task, found: io::Result<Vec<SocketAddr>>, now: Time) {
         let workers = lock(&self.work).complete(task, found, now);
+        let wakers = lock(&self.wakers).clone();
         for worker in workers {
-            if let Some(Some(waker)) = lock(&self.wakers).get(worker) {
-                waker.wake();
-            }
+            wakers.wake(worker);
         }
         self.watched_done.notify_all();
         // Lets another thread compute its new wake-up time.

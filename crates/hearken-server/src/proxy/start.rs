@@ -1,10 +1,9 @@
 //! The state that the workers of a proxy share, and the background threads of a proxy.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use hearken::Waker;
 use hearken::timer::Time;
 
 use super::balance::hash;
@@ -13,12 +12,13 @@ use super::destination::{self, Destination};
 use super::handler::Proxy;
 use super::health::HealthChecker;
 use super::resolver::{Lookups, Resolver};
-use super::servers::{Servers, State, lock};
+use super::servers::{Servers, State};
 #[cfg(feature = "simulation")]
 use super::simulation::SharedUsage;
 use crate::runtime::administration::{self, NoSuchUpstream, UpstreamCommand};
 use crate::runtime::metrics::UpstreamStats;
 use crate::runtime::server::{StartError, WorkerContext};
+use crate::runtime::wakers::Wakers;
 
 /// Maximum time for which the start waits until the names of the servers are resolved.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,8 +29,8 @@ pub(crate) struct SharedState {
     pub(super) config: Arc<Config>,
     pub(super) servers: Arc<Servers>,
     weights: Arc<[u32]>,
-    /// Lookups for workers that have not started yet, by their indices.
-    unclaimed_lookups: Arc<Mutex<Vec<Option<Lookups>>>>,
+    /// Prototypes of the lookups of the workers, by their indices.
+    lookups: Arc<[Lookups]>,
     #[cfg(feature = "simulation")]
     pub(super) usage: Option<SharedUsage>,
 }
@@ -83,9 +83,7 @@ impl SharedState {
             config: Arc::new(config.clone()),
             servers: Arc::new(Servers::new(upstreams)),
             weights: upstreams.servers.iter().map(|server| server.weight.get().into()).collect(),
-            unclaimed_lookups: Arc::new(Mutex::new(
-                (0..lookups).map(|_| Some(resolver.lookups())).collect(),
-            )),
+            lookups: (0..lookups).map(|_| resolver.lookups()).collect(),
             #[cfg(feature = "simulation")]
             usage: None,
         })
@@ -93,9 +91,7 @@ impl SharedState {
 
     /// Creates the handler of one worker.
     pub(crate) fn handler(&self, context: &WorkerContext, route: u32) -> Proxy {
-        let mut unclaimed = lock(&self.unclaimed_lookups);
-        let lookups = unclaimed.get_mut(context.index).and_then(Option::take);
-        drop(unclaimed);
+        let lookups = self.lookups.get(context.index).map(Lookups::of_new_thread);
         let seed = hash::mix(context.seed ^ u64::from(route));
         let position = (context.index, context.workers);
         let destination = Destination::new(&self.config, &self.servers, lookups, position, seed);
@@ -120,12 +116,10 @@ impl SharedState {
     pub(crate) fn start_background(
         &self,
         threads: &mut Threads,
-        wakers: Vec<Waker>,
+        wakers: Wakers,
         seed: u64,
     ) -> io::Result<()> {
-        for (worker, waker) in wakers.into_iter().enumerate() {
-            threads.resolver.set_waker(worker, waker);
-        }
+        threads.resolver.set_wakers(wakers);
         if let ProxyMode::Reverse(upstreams) = &self.config.mode {
             threads.checker = Some(HealthChecker::start(upstreams, self.servers.clone(), seed)?);
         }

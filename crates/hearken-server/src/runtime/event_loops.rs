@@ -2,22 +2,65 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::thread;
 use std::time::Duration;
 
 use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order, Policy};
+use hearken::mechanism::poll::Poll;
+use hearken::mechanism::{AUTO, Open};
 use hearken::timer::TimerPolicy;
 
 use super::limit_reached::LimitReached;
 
-/// The way in which a worker serves its connections.
+/// The concurrency model of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Model {
-    /// An event loop, which calls the handlers of each event.
+    /// Independent event loops, each with its own listening socket.
     #[default]
     Events,
-    /// A task for each connection, over the same events ([`hearken::task`]).
+    /// Independent loops that serve each connection in a task, over the same events ([`hearken::task`]).
     Tasks,
+    /// Event loops that distribute connections as [`EventLoopConfig::distribution`] says.
+    Hybrid,
+    /// A thread for each connection, started on demand. A thread without a connection ends after 10 s.
+    Threads,
+    /// A fixed number of threads, each of which serves one connection at a time.
+    Pool,
+}
+
+impl Model {
+    /// Returns whether each thread serves one connection at a time.
+    pub fn has_thread_per_connection(self) -> bool {
+        matches!(self, Model::Threads | Model::Pool)
+    }
+
+    /// Returns the default number of workers.
+    pub fn default_workers(self) -> usize {
+        match self {
+            Model::Events | Model::Tasks => 1,
+            Model::Hybrid => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            Model::Pool => 64,
+            Model::Threads => 1024,
+        }
+    }
+}
+
+/// The distribution of connections over the event loops of [`Model::Hybrid`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Distribution {
+    /// Each loop has a listening socket, and the kernel selects one for each connection
+    /// (`SO_REUSEPORT`).
+    #[default]
+    ReusePort,
+    /// A thread accepts all connections and hands each to the loop with the fewest.
+    HandOver,
+    /// The loops share a listening socket. A connection wakes as few of them as the mechanism allows.
+    Shared,
+    /// Like [`ReusePort`](Distribution::ReusePort), and a loop with more than its share of connections
+    /// hands new and idle ones to the loop with the fewest.
+    Migrate,
 }
 
 /// Settings of the listening socket and the event loops.
@@ -25,14 +68,20 @@ pub enum Model {
 pub struct EventLoopConfig {
     /// Address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Event mechanism: a name accepted by [`hearken::io::find`], `uring`, or `auto`.
+    /// Event mechanism: a name accepted by [`hearken::io::find`], `uring`, or `auto`, which is `poll`
+    /// for models with a thread per connection.
     pub events: String,
-    /// The way in which a worker serves its connections.
+    /// The concurrency model.
     pub model: Model,
-    /// Number of event loops. Each is a thread with its own listening socket (`SO_REUSEPORT`) and
-    /// its own descriptor table, so the connection limit grows with the number of workers. With
-    /// mechanisms that need privileges, such as `kernel-queue`, all workers share one table.
-    pub workers: NonZeroUsize,
+    /// The distribution of connections over the event loops of [`Model::Hybrid`].
+    pub distribution: Distribution,
+    /// Number of event loops or pool threads; maximum number of threads of [`Model::Threads`]. Each
+    /// event loop is a thread with its own listening socket (`SO_REUSEPORT`) and its own descriptor
+    /// table, so the connection limit grows with the number of workers. All workers share one table
+    /// with mechanisms that need privileges, such as `kernel-queue`, and if they exchange connections.
+    /// The default is 1, for [`Model::Hybrid`] the number of processors, for [`Model::Pool`] 64 and
+    /// for [`Model::Threads`] 1,024.
+    pub workers: Option<NonZeroUsize>,
     /// Maximum number of connections accepted per readiness event of the listening socket; unlimited
     /// if `None`.
     pub accept_limit: Option<NonZeroU32>,
@@ -70,9 +119,10 @@ impl Default for EventLoopConfig {
         let policy = Policy::default();
         EventLoopConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
-            events: hearken::mechanism::AUTO.to_owned(),
+            events: AUTO.to_owned(),
             model: Model::default(),
-            workers: NonZeroUsize::MIN,
+            distribution: Distribution::default(),
+            workers: None,
             accept_limit: policy.accept_limit,
             defer_accept: Duration::ZERO,
             order: policy.order,
@@ -90,6 +140,34 @@ impl Default for EventLoopConfig {
 }
 
 impl EventLoopConfig {
+    /// Returns the distribution of connections, if the workers exchange or share them.
+    pub(crate) fn exchange(&self) -> Option<Distribution> {
+        match (self.model, self.distribution) {
+            (Model::Threads | Model::Pool, _) => Some(Distribution::HandOver),
+            (Model::Events | Model::Tasks, _) | (_, Distribution::ReusePort) => None,
+            (Model::Hybrid, distribution) => Some(distribution),
+        }
+    }
+
+    /// Returns the maximum number of workers. Other limits may reduce it.
+    pub fn worker_limit(&self) -> usize {
+        self.workers.map_or_else(|| self.model.default_workers(), NonZeroUsize::get)
+    }
+
+    /// Returns the event mechanism.
+    pub(crate) fn mechanism(&self) -> &str {
+        if self.model.has_thread_per_connection() && self.events == AUTO {
+            // The best for so few descriptors: it needs no descriptor and no call for registering.
+            return Poll::NAME;
+        }
+        &self.events
+    }
+
+    /// Returns the size in bytes of the stacks of the workers; `None` for the default.
+    pub(crate) fn stack_size(&self) -> Option<usize> {
+        self.model.has_thread_per_connection().then_some(256 << 10)
+    }
+
     /// Returns the settings of waiting.
     pub(crate) fn policy(&self) -> Policy {
         let mut policy = Policy::default();

@@ -11,6 +11,23 @@ pub(crate) struct WorkerLimits {
     pub(crate) descriptors: usize,
     /// Maximum number of files kept open between requests.
     pub(crate) open_files: usize,
+    /// Number of workers that share the memory of a cache.
+    pub(crate) cache_shares: usize,
+}
+
+/// Number of descriptors per thread: a wake-up channel, the mechanism, directories, and a connection
+/// with one to an upstream server.
+const PER_THREAD: usize = 10;
+
+/// Returns the maximum number of threads with one connection each in a table of `descriptors`.
+pub(crate) fn max_threads(descriptors: usize) -> usize {
+    (descriptors.saturating_sub(reserved_for_files(descriptors) + 8) / PER_THREAD).max(1)
+}
+
+/// Returns the number of descriptors that are reserved, so that existing connections can open files at
+/// the connection limit.
+fn reserved_for_files(descriptors: usize) -> usize {
+    (descriptors / 8).clamp(8, 512)
 }
 
 impl WorkerLimits {
@@ -26,19 +43,22 @@ impl WorkerLimits {
         index: usize,
     ) -> WorkerLimits {
         let (tables, users) = if own { (workers, 1) } else { (1, workers) };
-        // Reserved, so that existing connections can open files at the connection limit.
-        let files = (descriptors / 8).clamp(8, 512);
+        let files = reserved_for_files(descriptors);
         let available = descriptors.saturating_sub(files + 8 + 8 * users);
         // Most clients are idle at any time, and an idle client has no upstream connection.
         let available = if connects { available / 4 * 3 } else { available };
         let all = available.saturating_mul(tables);
         let connections = loops.max_connections.map_or(all, |max| max.get().min(all));
         let remainder = usize::from(index < connections % workers);
-        let connections = (connections / workers + remainder).max(1);
+        let (connections, cache_shares) = match loops.model.has_thread_per_connection() {
+            true => (1, workers),
+            false => ((connections / workers + remainder).max(1), 1),
+        };
         WorkerLimits {
             connections,
-            descriptors: if connects { connections / 3 * 4 } else { connections },
+            descriptors: if connects { connections + connections.div_ceil(3) } else { connections },
             open_files: (files / 2 / users).max(1),
+            cache_shares,
         }
     }
 }

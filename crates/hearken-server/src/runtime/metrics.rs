@@ -157,7 +157,7 @@ errors! {
     BadProxyHeader = "bad_proxy_header",
     /// No descriptor or memory was available for an upstream connection.
     ResourceLimit = "resource_limit",
-    /// Serving a connection failed by a panic, which closed the connection.
+    /// A panic closed the connection that a task served, or the connections of a thread.
     Panic = "panic",
 }
 
@@ -328,6 +328,8 @@ impl WorkerMetrics {
 pub struct Metrics {
     /// Counters by worker index.
     pub workers: Box<[Arc<WorkerMetrics>]>,
+    /// Whether the page has sums over all workers.
+    is_summed: bool,
     /// Queue of the access log, which counts dropped lines.
     access_log: OnceLock<LogSink>,
     /// Start time, since 1970-01-01 00:00:00 UTC.
@@ -447,7 +449,12 @@ impl Metrics {
     pub fn new(workers: usize) -> Metrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Metrics { workers, access_log: OnceLock::new(), started }
+        Metrics { workers, is_summed: false, access_log: OnceLock::new(), started }
+    }
+
+    /// Makes the page show sums over all workers, because there are too many to show each.
+    pub(crate) fn summed(self) -> Metrics {
+        Metrics { is_summed: true, ..self }
     }
 
     /// Adds the counters of the access log. Call it once.

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`server`] | starting and stopping worker threads |
 //! | [`event_loops`] | settings of the event loops |
-//! | `acceptor` | listening socket of a worker |
+//! | `acceptor` | source of a worker's connections |
+//! | `group`, `dispatcher` | workers that exchange connections; the thread that accepts for them |
+//! | `wakers` | wakers of all threads |
 //! | `limits`, [`limit_reached`] | limits of a worker; reports of exhausted limits |
 //! | [`access_log`] | access log and its writer thread |
 //! | [`metrics`] | counters and the metrics page |
@@ -17,7 +19,9 @@ pub(crate) mod acceptor;
 pub mod access_log;
 #[doc(hidden)]
 pub mod administration;
+mod dispatcher;
 pub mod event_loops;
+pub(crate) mod group;
 pub mod limit_reached;
 pub(crate) mod limits;
 pub mod metrics;
@@ -27,3 +31,4 @@ pub mod proxy_protocol;
 pub(crate) mod rate;
 pub mod server;
 pub(crate) mod wait_meter;
+pub(crate) mod wakers;

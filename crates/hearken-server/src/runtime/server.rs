@@ -3,26 +3,29 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use hearken::descriptors::{self, Table};
 use hearken::io::readiness::Policy;
-use hearken::io::{self as events, Relay};
+use hearken::io::{self as events, Address, ListenOptions, Relay, Spec};
 use hearken::mechanism::{self, SelectError, Unavailable};
 use hearken::timer::Time;
 use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::access_log::{LogSink, LogWriter};
-use super::event_loops::EventLoopConfig;
-use super::limits::WorkerLimits;
+use super::dispatcher;
+use super::event_loops::{Distribution, EventLoopConfig, Model};
+use super::group::Group;
+use super::limits::{self, WorkerLimits};
 use super::metrics::{self, Metrics};
-use crate::sync::{AtomicBool, Mutex, MutexGuard};
+use super::wakers::Wakers;
+use crate::sync::AtomicBool;
 
 /// The error for a server that did not start.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,14 @@ pub enum StartError {
     /// The mechanism is unknown or unavailable.
     #[error(transparent)]
     Mechanism(#[from] SelectError),
+    /// The model and the mechanism do not fit together.
+    #[error("cannot share connections over '{events}': {reason}")]
+    Model {
+        /// The mechanism.
+        events: String,
+        /// The reason.
+        reason: &'static str,
+    },
     /// A thread or its resources are unavailable.
     #[error("cannot start a thread of the server: {0}")]
     Worker(#[from] io::Error),
@@ -73,6 +84,7 @@ pub struct Server {
     connections: usize,
     own_tables_unavailable: Option<Unavailable>,
     stop: ServerHandle,
+    worker_count: usize,
     workers: Vec<JoinHandle<io::Result<()>>>,
     supervisor: Option<JoinHandle<()>>,
     metrics: Arc<Metrics>,
@@ -89,7 +101,7 @@ impl std::fmt::Debug for Server {
         f.debug_struct("Server")
             .field("addr", &self.addr)
             .field("events", &self.events)
-            .field("workers", &self.workers.len())
+            .field("workers", &self.worker_count)
             .finish_non_exhaustive()
     }
 }
@@ -102,13 +114,13 @@ pub(crate) type StopFlag = Arc<AtomicBool>;
 pub struct ServerHandle {
     stop: Arc<AtomicBool>,
     log: Option<LogSink>,
-    wakers: Arc<Mutex<Vec<Waker>>>,
+    wakers: Wakers,
 }
 
 impl ServerHandle {
     /// Creates a handle without wakers.
     pub(crate) fn new(log: Option<LogSink>) -> ServerHandle {
-        ServerHandle { stop: Arc::default(), log, wakers: Arc::default() }
+        ServerHandle { stop: Arc::default(), log, wakers: Wakers::default() }
     }
 
     /// Returns the flag that is set when the server stops.
@@ -120,9 +132,7 @@ impl ServerHandle {
     /// shutdown timeout, and ends its threads. Returns immediately.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        for waker in &*self.wakers() {
-            waker.wake();
-        }
+        self.wakers.wake_all();
     }
 
     /// Reopens the access log by its path, after a tool such as logrotate has renamed the file.
@@ -132,17 +142,18 @@ impl ServerHandle {
         }
     }
 
-    /// Adds the waker of a worker, to wake it when the server stops.
-    pub(crate) fn add_waker(&self, waker: Waker) {
-        let mut wakers = self.wakers();
-        if self.stop.load(Ordering::Acquire) {
-            waker.wake();
-        }
-        wakers.push(waker);
+    /// Sets the waker of a worker, to wake it when the server stops.
+    pub(crate) fn set_waker(&self, index: usize, waker: Waker) {
+        self.wakers.set(index, waker, |waker| {
+            if self.stop.load(Ordering::Acquire) {
+                waker.wake();
+            }
+        });
     }
 
-    fn wakers(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the wakers of the workers, by worker index.
+    pub(crate) fn wakers(&self) -> Wakers {
+        self.wakers.clone()
     }
 }
 
@@ -167,11 +178,27 @@ fn supervise(ended: mpsc::Receiver<()>, stop: ServerHandle) -> io::Result<JoinHa
     })
 }
 
+/// The source of a worker's connections.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// Its own listening socket. Several workers bind theirs to one address.
+    Listener,
+    /// Its own listening socket, and workers with more than their share of connections.
+    Migrating,
+    /// A listening socket that all workers share.
+    SharedListener(Arc<OwnedFd>),
+    /// The [dispatcher](super::dispatcher). A spare thread ends after a time without connections.
+    Inbox { is_spare: bool },
+}
+
 /// The context in which a worker runs.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerContext {
     pub(crate) index: usize,
     pub(crate) workers: usize,
+    pub(crate) source: Source,
+    /// The workers that share or exchange connections with this one.
+    pub(crate) group: Option<Arc<Group>>,
     /// Address of all listening sockets, with the port that the first worker got.
     pub(crate) listen: SocketAddr,
     pub(crate) limits: WorkerLimits,
@@ -210,7 +237,7 @@ pub(crate) trait Service: Clone + 'static {
 /// An event loop.
 pub(crate) trait Worker {
     /// Returns the address of the listening socket.
-    fn addr(&self) -> io::Result<SocketAddr>;
+    fn addr(&self) -> SocketAddr;
 
     /// Returns the start time of the current turn.
     fn now(&self) -> Time;
@@ -227,8 +254,16 @@ pub(crate) trait Worker {
     /// Returns whether no client connection is open.
     fn is_idle(&self) -> bool;
 
+    /// Returns whether the thread is no longer needed. It then ends, although the server continues.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Publishes counters and flushes the log after the last turn.
-    fn finish(&mut self);
+    ///
+    /// # Errors
+    /// A thread of the worker failed.
+    fn finish(&mut self) -> io::Result<()>;
 }
 
 /// Maximum time for which a stopping server accepts connections that are already in the queue.
@@ -243,6 +278,9 @@ fn run_until_stopped(
 ) -> io::Result<()> {
     while !stop.load(Ordering::Acquire) {
         worker.turn(None)?;
+        if worker.has_ended() {
+            return worker.finish();
+        }
     }
     worker.begin_shutdown();
     let grace_ends = worker.now() + grace;
@@ -254,14 +292,38 @@ fn run_until_stopped(
     while !worker.is_idle() && worker.now() < grace_ends {
         worker.turn(Some(grace_ends))?;
     }
-    worker.finish();
-    Ok(())
+    worker.finish()
 }
 
-/// Returns the number of workers.
-pub(crate) fn worker_count(loops: &EventLoopConfig) -> NonZeroUsize {
+/// Returns the number of workers. `descriptors` is the size of a descriptor table.
+pub(crate) fn worker_count(loops: &EventLoopConfig, descriptors: usize) -> usize {
     // Without a connection of its own, a worker would never accept what the kernel assigns to it.
-    loops.max_connections.map_or(loops.workers, |max| max.min(loops.workers))
+    let workers = loops.worker_limit();
+    let workers = loops.max_connections.map_or(workers, |max| workers.min(max.get()));
+    match loops.model.has_thread_per_connection() {
+        true => workers.min(limits::max_threads(descriptors)),
+        false => workers,
+    }
+}
+
+/// Returns the source of the workers' connections.
+fn source(loops: &EventLoopConfig) -> Result<Source, StartError> {
+    Ok(match loops.exchange() {
+        None => Source::Listener,
+        Some(Distribution::HandOver) => Source::Inbox { is_spare: loops.model == Model::Threads },
+        Some(Distribution::Shared) => {
+            let mut options = ListenOptions::default();
+            options.defer = loops.defer_accept;
+            let socket = events::create_listener(&Address::Inet(loops.listen), &options)
+                .map_err(|error| StartError::Listen { addr: loops.listen, error })?;
+            Source::SharedListener(Arc::new(socket))
+        }
+        Some(_) if matches!(events::find(&loops.events)?, Spec::Uring(_)) => {
+            let reason = "io_uring may be receiving from a connection that is handed over";
+            return Err(StartError::Model { events: loops.events.clone(), reason });
+        }
+        Some(_) => Source::Migrating,
+    })
 }
 
 /// Derives the seed of a worker from the seed of its server.
@@ -276,20 +338,22 @@ pub(crate) fn start_workers(
     connects: bool,
     log: Option<&Path>,
     metrics: &Arc<Metrics>,
-    service: &(impl Service + Send),
+    service: &(impl Service + Send + Sync),
 ) -> Result<Server, StartError> {
     let spec = events::find(&loops.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
-    let workers = worker_count(loops);
-    if workers.get() > 1 && loops.listen.port() != 0 {
+    let workers = worker_count(loops, descriptors);
+    let exchange = loops.exchange();
+    let has_one_listener = matches!(exchange, Some(Distribution::HandOver | Distribution::Shared));
+    if workers > 1 && !has_one_listener && loops.listen.port() != 0 {
         check_address_free(loops.listen)
             .map_err(|error| StartError::Listen { addr: loops.listen, error })?;
     }
     // Kernel programs identify descriptors by their number within the process, so these mechanisms
     // need a shared table. Even for a single worker, its own table saves the kernel a reference
     // count per system call.
-    let may_own = !spec.needs_privileges();
+    let may_own = !spec.needs_privileges() && exchange.is_none();
     let refused = if may_own { Table::Own.probe().err() } else { None };
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
     let log = log.map(|path| {
@@ -301,12 +365,39 @@ pub(crate) fn start_workers(
     if let Some(sink) = &sink {
         metrics.set_access_log(sink.clone());
     }
+    let stop = ServerHandle::new(sink.clone());
+    let limits = |index| {
+        WorkerLimits::new(loops, connects, workers, descriptors, table == Table::Own, index)
+    };
+    let capacity = limits(0).connections;
+    let group = exchange.map(|_| Group::new(workers, capacity, stop.wakers()));
+    let template = WorkerStart {
+        service: service.clone(),
+        events: loops.mechanism().to_owned(),
+        policy: loops.policy(),
+        grace: loops.shutdown_timeout,
+        stack_size: loops.stack_size(),
+        context: WorkerContext {
+            index: 0,
+            workers,
+            source: source(loops)?,
+            group,
+            listen: loops.listen,
+            limits: limits(0),
+            seed: RandomState::new().build_hasher().finish(),
+            own_table: table == Table::Own,
+            stop: stop.stopping(),
+            log: sink,
+            metrics: metrics.clone(),
+        },
+    };
     let mut server = Server {
         addr: loops.listen,
-        events: spec.to_string(),
-        connections: 0,
+        events: loops.mechanism().to_owned(),
+        connections: (0..workers).map(|index| limits(index).connections).sum(),
         own_tables_unavailable: refused,
-        stop: ServerHandle::new(sink.clone()),
+        stop,
+        worker_count: workers,
         workers: Vec::new(),
         supervisor: None,
         metrics: metrics.clone(),
@@ -315,47 +406,26 @@ pub(crate) fn start_workers(
         background: Vec::new(),
         _log: log,
     };
-    let seed = RandomState::new().build_hasher().finish();
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
-    let auto = loops.events == mechanism::AUTO;
-    let policy = loops.policy();
-    for index in 0..workers.get() {
-        let share = WorkerLimits::new(
-            loops,
-            connects,
-            workers.get(),
-            descriptors,
-            table == Table::Own,
-            index,
-        );
-        let start = WorkerStart {
-            service: service.clone(),
-            events: loops.events.clone(),
-            policy,
-            grace: loops.shutdown_timeout,
-            context: WorkerContext {
-                index,
-                workers: workers.get(),
-                listen: server.addr,
-                limits: share,
-                seed: worker_seed(seed, index),
-                own_table: table == Table::Own,
-                stop: server.stopping(),
-                log: sink.clone(),
-                metrics: metrics.clone(),
-            },
-        };
+    if let Source::Inbox { .. } = template.context.source {
+        let start = dispatcher::start(loops, template, server.connections, server.stop.clone());
+        server.add_worker("acceptor".to_owned(), workers, start, StopOnExit(ends))?;
+        return Ok(server);
+    }
+    for index in 0..workers {
+        let mut start = template.clone();
+        start.context.index = index;
+        start.context.limits = limits(index);
+        start.context.seed = worker_seed(template.context.seed, index);
+        // The first worker may have selected a free port.
+        start.context.listen = server.addr;
         // If one fails, dropping the server stops the workers that have started.
-        let thread = format!("worker-{index}");
-        let started = start_worker(thread, start, StopOnExit(ends.clone()))?;
-        server.workers.push(started.thread);
-        server.stop.add_waker(started.waker);
-        server.addr = started.addr;
-        server.connections = server.connections.saturating_add(share.connections);
+        let started = StopOnExit(ends.clone());
+        let events = server.add_worker(format!("worker-{index}"), index, start, started)?;
         // The mechanism that `auto` selects may fall back to another when it is opened.
-        if auto {
-            server.events = started.events.to_owned();
+        if loops.events == mechanism::AUTO {
+            server.events = events.to_owned();
         }
     }
     Ok(server)
@@ -374,7 +444,7 @@ impl Server {
 
     /// Returns the number of workers.
     pub fn workers(&self) -> usize {
-        self.workers.len()
+        self.worker_count
     }
 
     /// Returns the maximum number of open client connections over all workers.
@@ -403,6 +473,21 @@ impl Server {
         &self.warnings
     }
 
+    /// Starts a worker thread. Returns the name of its mechanism.
+    fn add_worker<S: Service + Send>(
+        &mut self,
+        name: String,
+        index: usize,
+        start: WorkerStart<S>,
+        on_exit: StopOnExit,
+    ) -> Result<&'static str, StartError> {
+        let started = start_worker(name, start, on_exit)?;
+        self.workers.push(started.thread);
+        self.stop.set_waker(index, started.waker);
+        self.addr = started.addr;
+        Ok(started.events)
+    }
+
     /// Adds warnings.
     pub(crate) fn add_warnings(&mut self, warnings: Vec<String>) {
         self.warnings.extend(warnings);
@@ -419,8 +504,8 @@ impl Server {
     }
 
     /// Returns the wakers of the workers, by worker index.
-    pub(crate) fn wakers(&self) -> Vec<Waker> {
-        self.stop.wakers().clone()
+    pub(crate) fn wakers(&self) -> Wakers {
+        self.stop.wakers()
     }
 
     /// Returns the flag that is set when the server stops.
@@ -463,8 +548,9 @@ impl Drop for Server {
     }
 }
 
-/// The parameters of a worker thread. They contain no descriptor, because the thread may have another
-/// descriptor table.
+/// The parameters of a worker thread. They contain no descriptor if the thread has another descriptor
+/// table.
+#[derive(Clone)]
 pub(crate) struct WorkerStart<S> {
     pub(crate) service: S,
     /// The event mechanism.
@@ -472,6 +558,8 @@ pub(crate) struct WorkerStart<S> {
     pub(crate) policy: Policy,
     /// Maximum time for requests in progress to complete after the stop.
     pub(crate) grace: Duration,
+    /// Size of the thread's stack in bytes; the default of the system if `None`.
+    pub(crate) stack_size: Option<usize>,
     pub(crate) context: WorkerContext,
 }
 
@@ -497,7 +585,10 @@ pub(crate) fn start_worker<S: Service + Send>(
 ) -> Result<StartedWorker, StartError> {
     let (ready, started) = mpsc::sync_channel(1);
     let table = if start.context.own_table { Table::Own } else { Table::Shared };
-    let thread = thread::Builder::new().name(name);
+    let mut thread = thread::Builder::new().name(name);
+    if let Some(size) = start.stack_size {
+        thread = thread.stack_size(size);
+    }
     let (thread, waker) = table.spawn(thread, (start, ready, on_exit), run_thread)?;
     let ended = || StartError::from(io::Error::other("the worker ended"));
     match started.recv().unwrap_or_else(|_| Err(ended())) {
@@ -514,7 +605,7 @@ fn run_thread<S: Service, E>(
     (start, ready, _on_exit): (WorkerStart<S>, mpsc::SyncSender<StartResult>, E),
     wakeups: Wakeups,
 ) -> io::Result<()> {
-    let WorkerStart { service, events, policy, grace, context } = start;
+    let WorkerStart { service, events, policy, grace, context, .. } = start;
     let refusal = ready.clone();
     let start = StartWorker { service, grace, context, ready };
     events::visit(&events, &policy, wakeups, start).unwrap_or_else(|refused| {
@@ -550,9 +641,9 @@ pub(crate) fn run_worker<I: Relay + 'static>(
     grace: Duration,
     started: impl FnOnce(Result<SocketAddr, StartError>),
 ) -> io::Result<()> {
-    match service.worker(io, context).and_then(|worker| Ok((worker.addr()?, worker))) {
-        Ok((addr, mut worker)) => {
-            started(Ok(addr));
+    match service.worker(io, context) {
+        Ok(mut worker) => {
+            started(Ok(worker.addr()));
             run_until_stopped(&mut *worker, &context.stop, grace)
         }
         Err(error) => {
@@ -589,16 +680,12 @@ mod models {
         loom::model(|| {
             let queue = EventQueue::<()>::new().unwrap();
             let waker = queue.waker();
-            let stop = ServerHandle {
-                stop: Arc::new(AtomicBool::new(false)),
-                log: None,
-                wakers: Arc::new(Mutex::new(Vec::new())),
-            };
+            let stop = ServerHandle::new(None);
             let stopping = stop.clone();
             let stopping = thread::spawn(move || stopping.stop());
             let flag = Arc::clone(&stop.stop);
             let worker = thread::spawn(move || flag.load(Ordering::Acquire));
-            stop.add_waker(waker);
+            stop.set_waker(0, waker);
             stopping.join().unwrap();
             let saw_stop = worker.join().unwrap();
             let woken = queue.next_events(1, Some(Duration::ZERO)).unwrap().woken();

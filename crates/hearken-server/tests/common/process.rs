@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use hearken_server::proxy::config::ProxyMode;
-use hearken_server::{Config, Model, start};
+use hearken_server::{Config, Distribution, Model, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
 
 use super::connection::Connection;
@@ -24,8 +24,9 @@ const PROXY: &str = "HEARKEN_TEST_PROXY";
 const EVENTS: &str = "HEARKEN_TEST_EVENTS";
 const WORKERS: &str = "HEARKEN_TEST_WORKERS";
 const COPY: &str = "HEARKEN_TEST_COPY";
-/// Set for a task per connection.
-const TASKS: &str = "HEARKEN_TEST_TASKS";
+/// The positions of the model and the distribution of connections in [`MODELS`] and [`DISTRIBUTIONS`].
+const MODEL: &str = "HEARKEN_TEST_MODEL";
+const DISTRIBUTION: &str = "HEARKEN_TEST_DISTRIBUTION";
 /// Set in a process that runs a single test, by [`run_alone`].
 const ALONE: &str = "HEARKEN_TEST_ALONE";
 
@@ -50,13 +51,27 @@ pub(crate) fn run_alone(test: &str) -> bool {
     false
 }
 
+const MODELS: &[Model] = &[Model::Events, Model::Tasks, Model::Threads, Model::Pool, Model::Hybrid];
+const DISTRIBUTIONS: &[Distribution] =
+    &[Distribution::ReusePort, Distribution::HandOver, Distribution::Shared, Distribution::Migrate];
+
+fn position_in<T: PartialEq>(all: &[T], value: &T) -> String {
+    all.iter().position(|other| other == value).unwrap().to_string()
+}
+
+fn number_in<T: Copy>(all: &[T], position: &str) -> T {
+    all[position.parse::<usize>().unwrap()]
+}
+
 /// Runs the server that the environment describes, until standard input ends. Returns whether the
 /// environment describes one.
 pub(crate) fn run_server() -> bool {
     let variable = |name| std::env::var(name).ok();
     let Some(events) = variable(EVENTS) else { return false };
     let setup = Setup {
-        model: if variable(TASKS).is_some() { Model::Tasks } else { Model::Events },
+        model: variable(MODEL).map_or(Model::Events, |text| number_in(MODELS, &text)),
+        distribution: variable(DISTRIBUTION)
+            .map_or(Distribution::default(), |text| number_in(DISTRIBUTIONS, &text)),
         splice: variable(COPY).is_none(),
         workers: variable(WORKERS).map_or(1, |text| text.parse().unwrap()),
         ..Setup::named(String::leak(events))
@@ -105,9 +120,8 @@ impl Process {
         if !setup.splice {
             command.env(COPY, "1");
         }
-        if setup.model == Model::Tasks {
-            command.env(TASKS, "1");
-        }
+        command.env(MODEL, position_in(MODELS, &setup.model));
+        command.env(DISTRIBUTION, position_in(DISTRIBUTIONS, &setup.distribution));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let addr = loop {

@@ -16,7 +16,7 @@ use hearken_server::proxy::{
 };
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
-use hearken_server::{Config, Model, Server, StartError, start};
+use hearken_server::{Config, Distribution, Model, Server, StartError, start};
 
 use super::TEST_TIMEOUT;
 use super::admin::wait_for_metric;
@@ -39,6 +39,7 @@ pub(crate) const SMALL_URING: &str = "uring:sends=ring:buffers=2:size=64:complet
 pub(crate) struct Setup {
     pub(crate) events: &'static str,
     pub(crate) model: Model,
+    pub(crate) distribution: Distribution,
     pub(crate) order: Order,
     pub(crate) accept_limit: Option<NonZeroU32>,
     pub(crate) interest: InterestPolicy,
@@ -57,6 +58,7 @@ impl Setup {
         Setup {
             events,
             model: Model::Events,
+            distribution: Distribution::default(),
             order: Order::default(),
             accept_limit: None,
             interest: InterestPolicy::default(),
@@ -68,6 +70,46 @@ impl Setup {
     /// Returns a mechanism with a task for each connection.
     pub(crate) fn tasks(events: &'static str) -> Setup {
         Setup { model: Model::Tasks, ..Setup::named(events) }
+    }
+
+    /// Returns a setup of the models in which threads share or exchange connections.
+    pub(crate) fn model(name: &str) -> Setup {
+        let (model, distribution) = match name {
+            "threads" => (Model::Threads, Distribution::default()),
+            "pool" => (Model::Pool, Distribution::default()),
+            "hand-over" => (Model::Hybrid, Distribution::HandOver),
+            "shared" => (Model::Hybrid, Distribution::Shared),
+            "migrate" => (Model::Hybrid, Distribution::Migrate),
+            name => panic!("unknown model {name:?}"),
+        };
+        let is_hybrid = model == Model::Hybrid;
+        let events = if is_hybrid { DEFAULT_EVENTS } else { "poll" };
+        let workers = if is_hybrid { 2 } else { 100 };
+        Setup { model, distribution, workers, ..Setup::named(events) }
+    }
+
+    /// Returns whether each worker serves one connection at a time.
+    pub(crate) fn has_thread_per_connection(&self) -> bool {
+        self.model.has_thread_per_connection()
+    }
+
+    /// Returns whether a connection is accepted wherever the limit allows one more. Otherwise each worker
+    /// has its share of the limit, and the kernel assigns connections to workers.
+    pub(crate) fn has_one_limit(&self) -> bool {
+        self.workers == 1
+            || self.has_thread_per_connection()
+            || self.distribution == Distribution::HandOver
+    }
+
+    /// Returns a connection limit with which no idle connection is closed for a new one while a single
+    /// event loop with this limit would notice in time that others have disconnected.
+    pub(crate) fn limit_for(&self, limit: usize) -> usize {
+        if self.has_thread_per_connection() { self.workers } else { limit * self.workers }
+    }
+
+    /// Returns whether each worker has its own descriptor table.
+    pub(crate) fn has_own_tables(&self) -> bool {
+        matches!(self.model, Model::Events | Model::Tasks) && !self.needs_privileges()
     }
 
     /// Returns every setup that the proxy is tested with.
@@ -144,6 +186,7 @@ impl Setup {
         config.event_loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         config.event_loops.events = self.events.to_owned();
         config.event_loops.model = self.model;
+        config.event_loops.distribution = self.distribution;
         config.event_loops.accept_limit = self.accept_limit;
         config.event_loops.order = self.order;
         config.event_loops.interest = self.interest;
@@ -217,8 +260,8 @@ pub(crate) fn upstreams_config(config: &mut Config) -> &mut Upstreams {
     }
 }
 
-pub(crate) fn workers(count: usize) -> NonZeroUsize {
-    NonZeroUsize::new(count).unwrap()
+pub(crate) fn workers(count: usize) -> Option<NonZeroUsize> {
+    NonZeroUsize::new(count)
 }
 
 /// Limits the number of open connections.

@@ -178,6 +178,10 @@ pub(crate) fn a_stalled_log_reader_delays_no_request(setup: &Setup) {
 }
 
 pub(crate) fn rejected_requests_are_logged_with_input_and_reason(setup: &Setup) {
+    if setup.has_thread_per_connection() {
+        // Lines of different threads may be in another order than the requests.
+        return;
+    }
     let site = Site::new();
     let path = site.root().join(".log");
     let server = setup.serve(&site, |config| log_to(config, &path));

@@ -54,6 +54,10 @@ pub(crate) fn closes_the_longest_idle_connection(setup: &Setup) {
 }
 
 pub(crate) fn closes_connections_without_a_request(setup: &Setup) {
+    if setup.has_thread_per_connection() {
+        // The first thread may run too late to know its connection before the fourth arrives.
+        return;
+    }
     let site = Site::new();
     let server = setup.serve(&site, |config| limit_connections(config, 3));
     let [mut first, mut second] = [(); 2].map(|()| server.client());

@@ -19,6 +19,9 @@ use crate::common::{
 };
 
 pub(crate) fn clients_over_the_connection_limit_wait(setup: &Setup) {
+    if !setup.has_one_limit() {
+        return;
+    }
     let site = Site::new();
     let server = setup.serve(&site, |config| limit_connections(config, 2));
     let [first, second] = [(); 2].map(|()| {
@@ -69,6 +72,9 @@ fn served(clients: &[Client]) -> usize {
 }
 
 pub(crate) fn the_connection_limit_is_shared_by_workers(setup: &Setup) {
+    if setup.has_thread_per_connection() {
+        return;
+    }
     let site = Site::new();
     let server = setup.serve(&site, |config| {
         config.event_loops.workers = workers(3);
@@ -88,8 +94,7 @@ pub(crate) fn the_connection_limit_may_be_below_the_worker_count(setup: &Setup) 
 
 pub(crate) fn workers_have_separate_descriptor_tables(setup: &Setup) {
     // Each worker has its own descriptor table, so two workers hold more connections than one.
-    if find(setup.events).unwrap().needs_privileges() {
-        // These mechanisms use the table of the process.
+    if !setup.has_own_tables() {
         return;
     }
     let site = Site::new();
@@ -155,6 +160,10 @@ pub(crate) fn keeps_serving_without_reserved_descriptors(setup: &Setup) {
 /// Connects more clients with a request in flight than there are descriptors. The server serves the
 /// connected clients, waits without using the CPU, and serves others once these disconnect.
 fn exhaust_descriptors(setup: &Setup, taken: u64) {
+    if setup.has_thread_per_connection() {
+        // The number of threads is limited so that the descriptors suffice.
+        return;
+    }
     let site = Site::new();
     (0..40).for_each(|index| site.add(&format!("file{index}"), b"small\n"));
     site.add("sent", &pattern()[..1 << 20]);

@@ -13,6 +13,7 @@ mod connection_limit;
 mod descriptors;
 mod disconnects;
 mod metrics;
+mod models;
 mod proxy_protocol;
 mod random_scripts;
 mod rejected;
@@ -123,6 +124,15 @@ mod tasks {
     all_clauses! { uring_small, crate::common::Setup::tasks(crate::common::server::SMALL_URING) }
 }
 
+/// Threads that share or exchange connections.
+mod sharing {
+    all_clauses! { threads, crate::common::Setup::model("threads") }
+    all_clauses! { pool, crate::common::Setup::model("pool") }
+    all_clauses! { hand_over, crate::common::Setup::model("hand-over") }
+    all_clauses! { shared, crate::common::Setup::model("shared") }
+    all_clauses! { migrate, crate::common::Setup::model("migrate") }
+}
+
 /// Defines tests for clauses that depend little on the mechanism.
 macro_rules! some_clauses {
     ($($name:ident => $setup:expr,)*) => {$(
@@ -160,6 +170,8 @@ mod representatives {
         uring => crate::common::Setup::named("uring"),
         tasks => crate::common::Setup::tasks("epoll-edge"),
         tasks_uring => crate::common::Setup::tasks("uring"),
+        threads => crate::common::Setup::model("threads"),
+        pool => crate::common::Setup::model("pool"),
     }
 }
 

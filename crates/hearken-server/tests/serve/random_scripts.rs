@@ -140,7 +140,8 @@ pub(crate) fn random_scripts_get_the_expected_responses(setup: &Setup) {
     const LIMIT: usize = 16;
     let site = Site::new();
     site.add("sent", &pattern()[..300_000]);
-    let server = setup.serve(&site, |config| limit_connections(config, LIMIT));
+    let limit = setup.limit_for(LIMIT);
+    let server = setup.serve(&site, |config| limit_connections(config, limit));
     thread::scope(|scope| {
         for client in 1..=CLIENTS {
             let server = &server;

@@ -18,7 +18,11 @@ pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
     server.handle().stop();
     idle.assert_closed();
     new.assert_closed();
-    assert!(!site.is_served_at(addr), "the server still accepts connections");
+    // Other workers may close their listening sockets later.
+    assert!(
+        !setup.has_one_limit() || !site.is_served_at(addr),
+        "the server still accepts connections"
+    );
     busy.skip(HUGE);
     busy.assert_closed();
     drop(busy);

@@ -140,7 +140,7 @@ pub(super) fn draw_config(
     config.log_format = LogFormat::Json;
     let loops = &mut config.event_loops;
     loops.listen = SocketAddr::new(ADDRESS, 80);
-    loops.workers = NonZeroUsize::new(simulation.draw(&[1, 1, 2, 3])).unwrap_or(NonZeroUsize::MIN);
+    loops.workers = NonZeroUsize::new(simulation.draw(&[1, 1, 2, 3]));
     loops.max_connections = NonZeroUsize::new(simulation.draw(&[0, 0, 0, 0, 3]));
     loops.defer_accept = draw(&[ms(0), ms(0), seconds(1)]);
     loops.shutdown_timeout = draw(&[seconds(10), seconds(10), seconds(1), ms(0)]);
@@ -168,7 +168,7 @@ impl Drawn {
             (ProxyMode::Reverse(upstreams), max_attempts, max_idle, max_queue)
         };
         let (mut config, max_body) = draw_config(simulation, server, mode);
-        let workers = config.event_loops.workers.get();
+        let workers = config.event_loops.workers.map_or(1, NonZeroUsize::get);
         let client_header = form.draw_header(simulation);
         if client_header.is_some() {
             config.proxy_protocol = vec![Network::new(CLIENTS, 24)];

@@ -98,8 +98,7 @@ impl Drawn {
         }
         let loops = &mut config.event_loops;
         loops.listen = SocketAddr::new(ADDRESS, 80);
-        loops.workers =
-            NonZeroUsize::new(simulation.draw(&[1, 1, 2, 3])).unwrap_or(NonZeroUsize::MIN);
+        loops.workers = NonZeroUsize::new(simulation.draw(&[1, 1, 2, 3]));
         loops.max_connections = NonZeroUsize::new(simulation.draw(&[0, 0, 0, 1, 3]));
         loops.defer_accept = draw(&[ms(0), ms(0), seconds(1)]);
         loops.shutdown_timeout = grace;

@@ -151,7 +151,7 @@ impl Kernel for Linux {
     }
 
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<OwnedFd> {
-        sockets::listen(address, options)
+        sockets::create_listener(address, options)
     }
 
     fn connect(&self, address: &Address, options: &ConnectOptions) -> io::Result<OwnedFd> {

@@ -39,6 +39,7 @@ pub use buffer::{Buffer, Pool};
 pub use named::UnknownName;
 pub use peek::PeekResult;
 pub use select::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
+pub use sockets::create_listener;
 
 /// Options of a listener.
 #[derive(Clone, Copy, Debug)]

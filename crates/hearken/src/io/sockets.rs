@@ -23,8 +23,12 @@ fn of_family(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
-/// Creates a socket that listens on `address`.
-pub(super) fn listen(address: &Address, options: &ListenOptions) -> io::Result<OwnedFd> {
+/// Creates a socket that listens on `address`, to be [shared](super::Io::share_listener) by several
+/// instances.
+///
+/// # Errors
+/// As [`Io::listen`](super::Io::listen).
+pub fn create_listener(address: &Address, options: &ListenOptions) -> io::Result<OwnedFd> {
     let fd = match address {
         Address::Inet(addr) => bound(*addr, options)?,
         Address::Unix(path) => {

@@ -94,6 +94,11 @@ impl Lookups {
         }
     }
 
+    /// Returns the lookups of a new thread of the same worker, with an empty cache.
+    pub(crate) fn of_new_thread(&self) -> Lookups {
+        Lookups::new(Arc::clone(&self.shared), Arc::clone(&self.result_queue))
+    }
+
     /// Looks up the addresses of `host`, a name or an address with or without brackets. If the lookup
     /// is pending, its result will have the `ticket`.
     pub fn look_up(&mut self, host: &str, port: u16, ticket: u64, now: Time) -> LookupResult<'_> {

@@ -1,9 +1,11 @@
 //! The metrics page in the Prometheus text format.
 //!
-//! Metrics that can reveal a problem of a single worker have a `worker` label. The others are sums.
+//! Metrics that can reveal a problem of a single worker have a `worker` label. The others are sums. If
+//! each worker serves one connection, the label has the value `all`.
 
 use std::collections::HashSet;
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 
 use crate::runtime::access_log::{LogCounters, LogSink};
 
@@ -125,43 +127,53 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamStats], out: &mut S
     render_upstreams(upstreams, &mut page);
 }
 
+/// Returns the values of the `worker` label, each with its workers.
+fn labelled(metrics: &Metrics) -> Vec<(String, &[Arc<WorkerMetrics>])> {
+    if metrics.is_summed {
+        return vec![("all".to_owned(), &metrics.workers)];
+    }
+    let each = metrics.workers.chunks(1).enumerate();
+    each.map(|(number, worker)| (number.to_string(), worker)).collect()
+}
+
+fn sum_of(workers: &[Arc<WorkerMetrics>], get: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+    workers.iter().map(|worker| get(worker)).sum()
+}
+
 fn render_workers(metrics: &Metrics, page: &mut Page<'_>) {
-    let workers = || workers_of(metrics).enumerate();
+    let labelled = labelled(metrics);
     for (name, help, get) in COUNTERS_BY_WORKER {
         let name = page.counter(name, help);
-        for (number, worker) in workers() {
-            page.sample(&name, &[("worker", &number)], get(worker));
+        for (label, workers) in &labelled {
+            page.sample(&name, &[("worker", label)], sum_of(workers, get));
         }
     }
     let name = page.counter("event_wait_cpu_seconds", "Processor time of waits, if measured.");
-    for (number, worker) in workers() {
-        page.sample(
-            &name,
-            &[("worker", &number)],
-            Seconds(worker.waits.measured.cpu_nanoseconds.get()),
-        );
+    for (label, workers) in &labelled {
+        let nanoseconds = sum_of(workers, |it| it.waits.measured.cpu_nanoseconds.get());
+        page.sample(&name, &[("worker", label)], Seconds(nanoseconds));
     }
     let name = page.counter("requests", "Completed requests by status class.");
-    for (number, worker) in workers() {
-        for (class, count) in CLASSES.iter().zip(&worker.statuses) {
-            page.sample(&name, &[("worker", &number), ("status", class)], count.get());
+    for (label, workers) in &labelled {
+        for (at, class) in CLASSES.iter().enumerate() {
+            let count = sum_of(workers, |it| it.statuses.get(at).map_or(0, super::Counter::get));
+            page.sample(&name, &[("worker", label), ("status", class)], count);
         }
     }
     for (name, help, get) in GAUGES_BY_WORKER {
         let name = page.gauge(name, help);
-        for (number, worker) in workers() {
-            page.sample(&name, &[("worker", &number)], get(worker));
+        for (label, workers) in &labelled {
+            page.sample(&name, &[("worker", label)], sum_of(workers, get));
         }
     }
     for (name, help, get) in COUNTERS {
         let name = page.counter(name, help);
-        page.sample(&name, &[], workers_of(metrics).map(get).sum::<u64>());
+        page.sample(&name, &[], sum_of(&metrics.workers, get));
     }
     let name = page.counter("errors", "Errors by kind.");
     for (at, error) in Error::ALL.iter().enumerate() {
-        let counts = workers_of(metrics).filter_map(|worker| worker.errors.get(at));
-        let sum: u64 = counts.map(super::Counter::get).sum();
-        page.sample(&name, &[("kind", &error.name())], sum);
+        let count = |worker: &WorkerMetrics| worker.errors.get(at).map_or(0, super::Counter::get);
+        page.sample(&name, &[("kind", &error.name())], sum_of(&metrics.workers, count));
     }
 }
 

@@ -43,7 +43,7 @@ impl Change {
     fn prepare(self, config: &mut Config) {
         let workers = &mut config.event_loops.workers;
         if self == Change::Replace {
-            *workers = (*workers).max(NonZeroUsize::MIN.saturating_add(1));
+            *workers = (*workers).max(NonZeroUsize::new(2));
         }
     }
 }

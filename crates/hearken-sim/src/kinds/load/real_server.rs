@@ -38,7 +38,7 @@ pub(in crate::kinds) fn draw_config(simulation: &Simulation, address: SocketAddr
     config.timeouts.keepalive = Duration::from_millis(simulation.draw(&[60_000, 60_000, 20]));
     let loops = &mut config.event_loops;
     loops.listen = address;
-    loops.workers = NonZeroUsize::new(simulation.draw(&[1, 2])).unwrap_or(NonZeroUsize::MIN);
+    loops.workers = NonZeroUsize::new(simulation.draw(&[1, 2]));
     loops.max_connections = NonZeroUsize::new(simulation.draw(&[0, 0, 0, 2]));
     loops.shutdown_timeout = Duration::from_millis(simulation.draw(&[10_000, 0]));
     config
