@@ -410,7 +410,10 @@ pub(crate) fn start_workers(
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
     if let Source::Inbox { .. } = template.context.source {
         let start = dispatcher::start(loops, template, server.connections, server.stop.clone());
-        server.add_worker("acceptor".to_owned(), workers, start, StopOnExit(ends))?;
+        let events = server.add_worker("acceptor".to_owned(), workers, start, StopOnExit(ends))?;
+        if loops.mechanism() == mechanism::AUTO {
+            server.events = events.to_owned();
+        }
         return Ok(server);
     }
     for index in 0..workers {
