@@ -32,7 +32,8 @@ impl Panic {
     }
 }
 
-/// Calls `body` and catches a panic, without a message to standard error.
+/// Calls `body` and catches a panic, without a message to standard error. A panic that `body` catches
+/// itself counts as well: a server that continues after one has a bug nevertheless.
 pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, Panic> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -61,5 +62,8 @@ pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, Panic> {
     DEPTH.set(DEPTH.get() + 1);
     let result = panic::catch_unwind(AssertUnwindSafe(body));
     DEPTH.set(DEPTH.get() - 1);
-    result.map_err(|_| LAST.take().unwrap_or_default())
+    match (result, LAST.take()) {
+        (Ok(value), None) => Ok(value),
+        (_, panic) => Err(panic.unwrap_or_default()),
+    }
 }

@@ -23,7 +23,7 @@ use hearken_server::proxy::config::{
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::administration::UpstreamCommand;
 use hearken_server::runtime::network::Network;
-use hearken_server::simulation::{Environment, Memory, SimulatedProxy, SimulatedServer};
+use hearken_server::simulation::{Memory, SimulatedProxy, SimulatedServer};
 use hearken_server::{Config, HalfClose, Timeouts};
 
 use crate::client::{self, ClientSettings, Records};
@@ -379,17 +379,9 @@ impl Kind for Proxy {
         let Drawn { config, mut limits, origins: settings } = Drawn::new(simulation);
         let world = simulation.world.clone();
         let swarm = simulation.swarm;
-        let environment = Environment {
-            seed: world.decide(1000).into(),
-            descriptors: 4096,
-            files: Memory::new(Duration::default, |_, _| None),
-        };
-        let server = match SimulatedServer::new(&config, environment) {
-            Ok(server) => server,
-            Err(error) => {
-                simulation.report.fail("the proxy did not start", error.to_string());
-                return Box::new(|_| ());
-            }
+        let files = Memory::new(Duration::default, |_, _| None);
+        let Some(server) = worker::create(simulation, &config, 4096, files) else {
+            return Box::new(|_| ());
         };
         let origins: Rc<Origins> = Rc::default();
         let workers = server.workers();

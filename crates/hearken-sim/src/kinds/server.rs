@@ -19,7 +19,7 @@ use std::time::Duration;
 use hearken::io::sim::{Host, SimIoSettings, World};
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::network::Network;
-use hearken_server::simulation::{Environment, Fault, Memory, Operation, SimulatedServer};
+use hearken_server::simulation::{Fault, Memory, Operation, SimulatedServer};
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, HalfClose, Timeouts};
 
@@ -301,14 +301,8 @@ impl Kind for Server {
         let clock = simulation.host("clock", [10, 0, 254, 1].into());
         let files = file_system(&clock, swarm.level, &file_faults);
         create_files(simulation, &mut model.borrow_mut(), &files);
-        let environment =
-            Environment { seed: world.decide(1000).into(), descriptors, files: files.clone() };
-        let server = match SimulatedServer::new(&config, environment) {
-            Ok(server) => server,
-            Err(error) => {
-                simulation.report.fail("the server did not start", error.to_string());
-                return Box::new(|_| ());
-            }
+        let Some(server) = worker::create(simulation, &config, descriptors, files.clone()) else {
+            return Box::new(|_| ());
         };
         let workers = server.workers();
         let subject = Rc::new(Subject {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearken::timer::Time;
 use hearken_server::Config;
-use hearken_server::simulation::{Environment, Memory, SimulatedProxy, SimulatedServer};
+use hearken_server::simulation::{Memory, SimulatedProxy, SimulatedServer};
 
 use super::proxy::{self, Form};
 use super::worker;
@@ -34,22 +34,15 @@ impl Service {
         config: &Config,
         files: Memory,
     ) -> Option<Rc<Service>> {
-        let environment =
-            Environment { seed: simulation.world.decide(1000).into(), descriptors: 4096, files };
-        match SimulatedServer::new(config, environment) {
-            Ok(server) => Some(Rc::new(Service {
-                grace: config.event_loops.shutdown_timeout,
-                running: Cell::new(server.workers()),
-                server,
-                starts_at: Cell::default(),
-                stopped_at: Cell::default(),
-                ended_at: Cell::default(),
-            })),
-            Err(error) => {
-                simulation.report.fail("the server did not start", error.to_string());
-                None
-            }
-        }
+        let server = worker::create(simulation, config, 4096, files)?;
+        Some(Rc::new(Service {
+            grace: config.event_loops.shutdown_timeout,
+            running: Cell::new(server.workers()),
+            server,
+            starts_at: Cell::default(),
+            stopped_at: Cell::default(),
+            ended_at: Cell::default(),
+        }))
     }
 
     /// Starts the workers at `starts_at`. Calls `ended` when the last one has ended.

@@ -3,10 +3,33 @@
 use std::io;
 
 use hearken::io::Relay;
-use hearken_server::simulation::SimulatedServer;
+use hearken_server::simulation::{Environment, Memory, SimulatedServer};
+use hearken_server::{Config, Model};
 
+use crate::history::Simulation;
 use crate::io_level::{IoLevel, OverIo};
 use crate::scheduler::Program;
+
+/// Creates a server, whose model and seed are drawn. Reports a failure.
+pub(super) fn create(
+    simulation: &Simulation,
+    config: &Config,
+    descriptors: usize,
+    files: Memory,
+) -> Option<SimulatedServer> {
+    // One decision for both, so that histories that were stored before there were models replay.
+    let drawn = simulation.world.decide(1000);
+    let mut config = config.clone();
+    config.event_loops.model = if drawn < 500 { Model::Events } else { Model::Tasks };
+    let environment = Environment { seed: drawn.into(), descriptors, files };
+    match SimulatedServer::new(&config, environment) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            simulation.report.fail("the server did not start", error.to_string());
+            None
+        }
+    }
+}
 
 struct Worker<'s> {
     server: &'s SimulatedServer,
