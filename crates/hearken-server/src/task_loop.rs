@@ -7,6 +7,9 @@
 //!
 //! A panic in a task closes the connection of the task only.
 
+#[cfg(all(test, feature = "simulation"))]
+mod tests;
+
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;

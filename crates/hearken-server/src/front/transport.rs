@@ -6,9 +6,9 @@ use hearken::timer::Time;
 
 /// Operations on client connections, each identified by a token.
 ///
-/// A driver performs the I/O and reports events to the front. The driver in
-/// [`event_loop`](crate::event_loop) uses [`Io`](hearken::io::Io). Sends are delivered in the order
-/// of the calls.
+/// A driver performs the I/O and reports events to the front. The drivers in
+/// [`event_loop`](crate::event_loop) and [`task_loop`](crate::task_loop) use
+/// [`Io`](hearken::io::Io). Sends are delivered in the order of the calls.
 pub(crate) trait Transport {
     /// Returns the start time of this turn.
     fn turn_time(&self) -> Time;

@@ -5,7 +5,7 @@
 //! completions of one connection to its task as they are.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -144,8 +144,10 @@ impl Completions {
 
     /// Waits for the next completion. Returns `None` after [`IoHandle::end`], and after the place of
     /// the closed connection was taken by another. Dropping the future loses no completion.
-    pub async fn next(&self) -> Option<CompletionKind> {
-        poll_fn(|context| self.poll_next(context)).await
+    // Not an `async fn`, whose body the compiler does not inline into that of the task.
+    #[inline]
+    pub fn next(&self) -> impl Future<Output = Option<CompletionKind>> {
+        poll_fn(|context| self.poll_next(context))
     }
 
     /// Waits for the next completion like [`next`](Completions::next).
