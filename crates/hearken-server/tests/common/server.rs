@@ -120,6 +120,7 @@ impl Setup {
         all.push(Setup::named(DEFAULT_EVENTS).with_conservative_policies());
         all.push(Setup::named("poll").with_conservative_policies());
         all.push(Setup { workers: 3, ..Setup::named(DEFAULT_EVENTS) });
+        all.extend([DEFAULT_EVENTS, SMALL_URING].map(Setup::tasks));
         all
     }
 

@@ -144,7 +144,7 @@ impl Completions {
 
     /// Waits for the next completion. Returns `None` after [`IoHandle::end`], and after the place of
     /// the closed connection was taken by another. Dropping the future loses no completion.
-    // Not an `async fn`, whose body the compiler does not inline into that of the task.
+    // An `async fn` would add its states to those of the task.
     #[inline]
     pub fn next(&self) -> impl Future<Output = Option<CompletionKind>> {
         poll_fn(|context| self.poll_next(context))

@@ -111,3 +111,72 @@ pub(crate) fn completions_end_with_a_closed_connection<I: Relay + 'static>(case:
     };
     executor.block_on(test).unwrap();
 }
+
+/// Checks completions that another task passes, and those that are left when the connection ends.
+pub(crate) fn passed_completions_reach_their_task<I: Relay + 'static>(case: &Case<'_, I>) {
+    let mut executor = executor(case);
+    let handle = executor.io();
+    let test = async move {
+        let (client, server) = pair().await;
+        let token = server.token();
+        let connection = server.into_completions();
+        let taken = Rc::new(Cell::new(0));
+        let count = Rc::clone(&taken);
+        let driver = task::spawn(async move {
+            while let Some(kind) = connection.next().await {
+                assert!(matches!(kind, CompletionKind::Woken), "{kind:?}");
+                count.set(count.get() + 1);
+            }
+        });
+        task::yield_now().await;
+        for passed in 1..3 {
+            handle.pass(token, CompletionKind::Woken);
+            handle.pass(token, CompletionKind::Woken);
+            task::yield_now().await;
+            assert_eq!(taken.get(), 2 * passed);
+        }
+        handle.pass(token, CompletionKind::Woken);
+        handle.end(token);
+        driver.await.unwrap();
+        assert_eq!(taken.get(), 4);
+        // The connection is left to the caller.
+        handle.with(|io| {
+            assert!(io.socket(token).is_some() || io.peer_addr(token).is_ok());
+            io.close(token);
+        });
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    };
+    executor.block_on(test).unwrap();
+}
+
+/// Checks turns whose parts the caller runs.
+pub(crate) fn turns_run_in_parts<I: Relay + 'static>(case: &Case<'_, I>) {
+    let mut executor = executor(case);
+    let handle = executor.io();
+    let mut unclaimed = handle.unclaimed();
+    let (listener, address) = handle.with(|io| {
+        let listener = io.listen(&loopback().into(), &ListenOptions::default()).unwrap();
+        io.start(listener);
+        (listener, io.local_addr(listener).unwrap())
+    });
+    let client = executor.spawn(async move {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"bytes").await.unwrap();
+        expect(&stream, b"bytes").await;
+    });
+    let mut accepted = 0;
+    while !client.is_finished() {
+        let mut turn = executor.begin_turn(None, Io::wait).unwrap();
+        while turn.run_next() {
+            while let Some(completion) = unclaimed.take() {
+                assert_eq!(completion.token, listener);
+                let CompletionKind::Accepted { token, .. } = completion.kind else { panic!() };
+                drop(task::spawn(echo(handle.clone(), handle.adopt(token))));
+                assert!(turn.has_ready());
+                accepted += 1;
+            }
+        }
+        turn.finish();
+    }
+    assert_eq!(accepted, 1);
+}

@@ -107,7 +107,9 @@ clauses! {
     driver:
         completions_drive_a_server
         unclaimed_completions_reach_their_task
-        completions_end_with_a_closed_connection;
+        completions_end_with_a_closed_connection
+        passed_completions_reach_their_task
+        turns_run_in_parts;
     traits:
         futures_io_traits_work
         tokio_traits_work
