@@ -63,9 +63,8 @@ impl Front {
         token: Token,
     ) {
         match self.connections.get(token).phase {
-            // A request that is on its way would make the client lose the rest of its response.
-            Phase::Idle if io.unacknowledged(token) > 0 => self.linger(io, token),
-            Phase::Idle | Phase::Lingering => self.close(io, token),
+            Phase::Idle => self.end_idle(io, token),
+            Phase::Lingering => self.close(io, token),
             Phase::Active => {
                 let index = self.connections.exchange(token);
                 self.on_request_deadline(io, handler, token, index);

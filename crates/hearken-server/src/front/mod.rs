@@ -401,11 +401,17 @@ impl Front {
     pub(crate) fn close_idle<T: Transport>(&mut self, io: &mut T) {
         self.closing = true;
         for token in self.connections.in_phase(Phase::Idle) {
-            // A late request would reset a closed connection, which discards what is still in transit.
-            match io.unacknowledged(token) {
-                0 => self.close(io, token),
-                _ => self.linger(io, token),
-            }
+            self.end_idle(io, token);
+        }
+    }
+
+    /// Closes an idle connection, or lingers if its client has not acknowledged the last response: a
+    /// request that is on its way would make the client lose the rest of it.
+    fn end_idle<T: Transport>(&mut self, io: &mut T, token: Token) {
+        if io.unacknowledged(token) > 0 {
+            self.linger(io, token);
+        } else {
+            self.close(io, token);
         }
     }
 
