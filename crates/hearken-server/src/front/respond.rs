@@ -262,6 +262,7 @@ impl Front {
         let connection = self.connections.get(token);
         let is_last = persistence == Persistence::Close
             && !request.facts.contains(Facts::KEEP_ALIVE)
+            && request.is_uploaded()
             && request.received.is_empty()
             && connection.sends == 0;
         if is_last {
