@@ -1,6 +1,7 @@
 //! Reports of a history while it runs: a finding, events and coverage.
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use hearken::timer::Time;
 
@@ -26,6 +27,7 @@ pub struct Report {
     events: Cell<u64>,
     features: RefCell<Vec<u32>>,
     ends: RefCell<Vec<ProgramEnd>>,
+    max_lateness: Cell<Duration>,
 }
 
 impl Report {
@@ -46,6 +48,15 @@ impl Report {
 
     pub(crate) fn add_end(&self, end: ProgramEnd) {
         self.ends.borrow_mut().push(end);
+    }
+
+    /// Returns the maximum time by which a program continued after the end of its wait.
+    pub(crate) fn max_lateness(&self) -> Duration {
+        self.max_lateness.get()
+    }
+
+    pub(crate) fn add_lateness(&self, lateness: Duration) {
+        self.max_lateness.set(self.max_lateness.get().max(lateness));
     }
 
     pub(crate) fn count_event(&self) {

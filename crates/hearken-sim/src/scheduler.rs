@@ -252,12 +252,15 @@ impl Scheduler {
     fn resume(&mut self, index: usize) -> Result<(), Finding> {
         let task = &mut self.tasks[index];
         task.is_new = false;
+        if let Some(until) = task.until {
+            self.report.add_lateness(self.world.now().duration_since(until));
+        }
         task.is_running.set(true);
         let resumed = panics::catch(|| task.coroutine.resume(()));
         task.is_running.set(false);
         match resumed {
             Ok(CoroutineResult::Yield(until)) => {
-                task.until = until;
+                task.until = until.map(|until| until.max(self.world.now()));
                 Ok(())
             }
             Ok(CoroutineResult::Return(())) => {

@@ -103,6 +103,7 @@ impl Kind for Chain {
                 proxies: &services.proxies,
                 servers: &services.servers,
                 swarm: &simulation.swarm,
+                max_lateness: simulation.report.max_lateness(),
             };
             facts.check(simulation);
         })

@@ -90,6 +90,7 @@ impl Kind for Load {
                 target: &shared.record.borrow(),
                 log: server.map(|server| server.server.take_log_lines()),
                 swarm: &simulation.swarm,
+                max_lateness: simulation.report.max_lateness(),
             };
             facts.check(&simulation.report);
         })

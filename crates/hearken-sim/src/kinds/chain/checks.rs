@@ -1,6 +1,7 @@
 //! The invariants of a chain: what each part reports about the requests agrees with the others.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use hearken::timer::Time;
 use hearken_load::{Config, Report, SlowClients};
@@ -24,6 +25,8 @@ pub(super) struct Facts<'f> {
     pub(super) proxies: &'f [Rc<Service>],
     pub(super) servers: &'f [Rc<Service>],
     pub(super) swarm: &'f Swarm,
+    /// Maximum time by which a program continued after the end of its wait.
+    pub(super) max_lateness: Duration,
 }
 
 /// The lines of an access log.
@@ -79,6 +82,11 @@ impl Facts<'_> {
         self.check_ends(report)
     }
 
+    /// Returns the time by which deadlines may be late.
+    fn slack(&self) -> Duration {
+        slack(self.observations, self.max_lateness)
+    }
+
     /// Checks the report of the load by itself.
     fn check_report(&self) -> Checked {
         self.report.check_accounts().map_err(|text| ("the accounts do not balance", text))?;
@@ -89,7 +97,7 @@ impl Facts<'_> {
         let start = (unix > 0).then(|| Time::from_nanos(unix.saturating_sub(self.unix_offset)));
         let ended = self.observations.ended_at.unwrap_or_default();
         let config: &Config = &self.drawn.load.config;
-        check_end(config, start, ended, slack(self.swarm, self.observations))?;
+        check_end(config, start, ended, self.slack())?;
         // A successful response contains the whole file even after faults.
         let Report { requests, errors, status, .. } = &self.report;
         if config.template.expect.is_some() {
@@ -126,7 +134,7 @@ impl Facts<'_> {
         }
         if let (Some(stopped), Some(ended)) = (of.stopped_at.get(), of.ended_at.get())
             && self.swarm.stalls.per_mille == 0
-            && ended > stopped + of.grace + slack(self.swarm, self.observations) * 8
+            && ended > stopped + of.grace + self.slack() * 8
         {
             let late = ended.duration_since(stopped + of.grace);
             return Err(("a server stopped late", format!("by {late:?}")));

@@ -33,6 +33,8 @@ pub(super) struct Facts<'a> {
     /// The access log of the real server, if that is the target.
     pub(super) log: Option<Vec<u8>>,
     pub(super) swarm: &'a Swarm,
+    /// Maximum time by which a program continued after the end of its wait.
+    pub(super) max_lateness: Duration,
 }
 
 pub(in crate::kinds) type Checked = Result<(), (&'static str, String)>;
@@ -59,7 +61,7 @@ impl Facts<'_> {
 
     /// Returns the time by which deadlines may be late.
     fn slack(&self) -> Duration {
-        slack(self.swarm, self.observations)
+        slack(self.observations, self.max_lateness)
     }
 
     fn check_report(&self) -> Checked {
@@ -302,8 +304,8 @@ impl Facts<'_> {
 }
 
 /// Returns the time by which deadlines of a load may be late.
-pub(in crate::kinds) fn slack(swarm: &Swarm, observations: &Observations) -> Duration {
-    TICKS + observations.max_overshoot * 2 + swarm.stalls.max
+pub(in crate::kinds) fn slack(observations: &Observations, max_lateness: Duration) -> Duration {
+    TICKS + observations.max_overshoot * 2 + max_lateness
 }
 
 /// Checks that the load ended by its deadlines.
