@@ -69,6 +69,8 @@ pub(super) struct Limits {
     max_idle: usize,
     /// Maximum number of queued requests of a worker.
     max_queue: usize,
+    /// Maximum number of bytes that are received ahead of their use, for each message.
+    max_read_ahead: usize,
 }
 
 impl Limits {
@@ -188,6 +190,7 @@ impl Drawn {
             client_header,
             max_idle: max_idle.div_ceil(workers),
             max_queue: max_queue.div_ceil(workers),
+            max_read_ahead: usage::max_read_ahead(&simulation.swarm),
         };
         Drawn { config, limits, origins }
     }

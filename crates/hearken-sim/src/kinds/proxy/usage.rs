@@ -4,9 +4,23 @@ use hearken_http::Limits as HeadLimits;
 use hearken_server::simulation::ProxyUsage;
 
 use super::{Form, Limits, Subject};
+use crate::io_level::IoLevelName;
+use crate::swarm::Swarm;
 
-/// Maximum number of bytes that are received ahead of their use, for each message.
-const MAX_READ_AHEAD: usize = 64 * 1024;
+/// Number of bytes ahead of their use from which on workers stop to receive, for each message.
+const READ_AHEAD: usize = 16 * 1024;
+/// Maximum number of windows that a ring receives before the cancellation of a receive.
+const RING_WINDOWS: usize = 4;
+
+/// Returns the maximum number of bytes that are received ahead of their use, for each message.
+pub(super) fn max_read_ahead(swarm: &Swarm) -> usize {
+    READ_AHEAD
+        + match swarm.io.name() {
+            // One buffer before the stop, and one after it.
+            IoLevelName::Io | IoLevelName::Kernel => swarm.sizes.buffer_size * 2,
+            IoLevelName::Ring => swarm.network.max_window * RING_WINDOWS,
+        }
+}
 
 impl Subject {
     /// Checks the usage of all workers after their last turns.
@@ -19,7 +33,7 @@ impl Subject {
         for (index, worker) in metrics.workers.iter().enumerate() {
             let usage = proxy.usage(index);
             let front = &worker.usage;
-            let max_head = HeadLimits::default().max_head_bytes + MAX_READ_AHEAD;
+            let max_head = HeadLimits::default().max_head_bytes + limits.max_read_ahead;
             let ProxyUsage { exchanges, connections, idle_connections, .. } = usage;
             // The configured limit of a server applies to each of the servers.
             let max_idle = limits.max_idle * self.servers.max(1);
