@@ -63,7 +63,7 @@ impl Facts<'_> {
     pub(super) fn check(&self, simulation: &Simulation) {
         let report = &simulation.report;
         let lines = self.check_log(report);
-        let mut evicted = 0;
+        let mut evicted = Vec::new();
         for record in self.records {
             let reason = self.reason(record, &lines);
             match reason {
@@ -73,16 +73,17 @@ impl Facts<'_> {
                     let detail = format!("{record:?}, logged {line:?}");
                     report.fail("unexplained end of a connection", detail);
                 }
-                Some(Reason::Evicted) => evicted += 1,
+                Some(Reason::Evicted) => evicted.push(record),
                 Some(Reason::Stop) => self.check_graceful_stop(record, &lines, report),
                 Some(_) => {}
             }
             self.check_lateness(record, report);
             self.cover(record, reason, &lines, report);
         }
-        if evicted > self.evicted && !self.has_few_sockets {
+        if evicted.len() as u64 > self.evicted && !self.has_few_sockets {
             let detail = format!(
-                "{evicted} idle connections ended without a reason, {} were closed at the limit",
+                "{} idle connections ended without a reason, {} were closed at the limit: {evicted:?}",
+                evicted.len(),
                 self.evicted
             );
             report.fail("unexplained end of an idle connection", detail);
@@ -221,7 +222,10 @@ impl Facts<'_> {
             if is_idle {
                 return Some(Reason::Logged);
             }
-            if (is_stated || is_too_long) && (record.is_cut || record.ended == Ended::Failed) {
+            // A response that has begun may end before the client has received any of it.
+            let has_begun = !matches!(line.status, 0 | 413 | 502 | 504);
+            let is_cut = record.is_cut || record.ended == Ended::Failed || has_begun;
+            if (is_stated || is_too_long) && is_cut {
                 return Some(Reason::Logged);
             }
         }

@@ -62,11 +62,11 @@ impl Facts<'_> {
     pub(super) fn check(&self, report: &Report) {
         let lines = self.check_log(report);
         self.check_usage(report);
-        let mut evicted = 0;
+        let mut evicted = Vec::new();
         for record in self.records {
             let reason = self.reason(record, &lines);
             if reason == Some(Reason::Evicted) {
-                evicted += 1;
+                evicted.push(record);
             }
             if reason.is_none() {
                 let detail = format!("{record:?}");
@@ -79,9 +79,10 @@ impl Facts<'_> {
             }
             self.cover(record, reason, &lines, report);
         }
-        if evicted > self.evicted {
+        if evicted.len() as u64 > self.evicted {
             let detail = format!(
-                "{evicted} idle connections ended without a reason, {} were closed at the limit",
+                "{} idle connections ended without a reason, {} were closed at the limit: {evicted:?}",
+                evicted.len(),
                 self.evicted
             );
             report.fail("unexplained end of an idle connection", detail);
