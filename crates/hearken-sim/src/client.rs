@@ -236,6 +236,9 @@ struct Behaviour {
     quit: Option<(u64, End)>,
 }
 
+/// Maximum time for which a client does not receive on a connection.
+const MAX_PAUSED: Duration = Duration::from_secs(3600);
+
 struct Client<R> {
     number: u16,
     connection: u16,
@@ -262,6 +265,8 @@ struct Client<R> {
     connect_at: Option<Time>,
     send_at: Option<Time>,
     receive_at: Option<Time>,
+    /// Total length of all pauses of receiving.
+    paused: Duration,
     progress_at: Time,
 }
 
@@ -371,6 +376,7 @@ impl<S: Script> Clients<'_, S> {
             connect_at: Some(now + delay),
             send_at: None,
             receive_at: None,
+            paused: Duration::ZERO,
             progress_at: now,
         }
     }
@@ -579,6 +585,9 @@ impl<S: Script> Clients<'_, S> {
             let is_done = io.send_now(token, &client.output[client.position..end]);
             client.sent += (end - client.position) as u64;
             client.position = end;
+            if self.is_in_tunnel(client) {
+                client.progress_at = now;
+            }
             for exchange in client.record.exchanges.iter_mut().rev() {
                 if exchange.sent_at.is_some() {
                     break;
@@ -603,6 +612,15 @@ impl<S: Script> Clients<'_, S> {
                 return;
             }
         }
+    }
+
+    /// Returns whether the client sends through a tunnel, whose timeout each byte extends.
+    fn is_in_tunnel(&self, client: &Client<S::Request>) -> bool {
+        let open = client.record.exchanges.get(client.record.answered);
+        open.is_some_and(|open| {
+            let status = open.head.as_ref().map(|head| head.status);
+            status.is_some() && status == self.script.tunnel_status(&open.planned.request)
+        })
     }
 
     /// Records that the transport has taken all sent bytes.
@@ -788,11 +806,13 @@ impl<S: Script> Clients<'_, S> {
         if !pause.is_zero()
             && client.receive_at.is_none()
             && self.decide(1000) >= 1000 - probability
+            && client.paused + pause <= MAX_PAUSED
             && let Some(token) = client.token
         {
             io.stop(token);
             client.record.own.has_paused = true;
             client.receive_at = Some(now + pause);
+            client.paused += pause;
             let answered = client.record.answered;
             if let Some(open) = client.record.exchanges.get_mut(answered)
                 && pause > open.pause.0
@@ -860,6 +880,7 @@ impl<S: Script> Clients<'_, S> {
         client.output.clear();
         (client.position, client.sent, client.received) = (0, 0, 0);
         (client.planned, client.sends) = (0, 0);
+        client.paused = Duration::ZERO;
         client.has_stopped_sending = false;
         client.has_failed = false;
         client.tunnel = None;

@@ -144,6 +144,9 @@ enum State {
     },
 }
 
+/// Maximum time for which an origin pauses in a tunnel.
+const MAX_PAUSED: Duration = Duration::from_secs(600);
+
 struct Connection {
     token: Token,
     origin: usize,
@@ -154,6 +157,8 @@ struct Connection {
     steps: VecDeque<Step>,
     /// Time of the next step, after a pause.
     act_at: Option<Time>,
+    /// Total length of all pauses in a tunnel.
+    paused: Duration,
     /// Time at which receiving continues.
     receive_at: Option<Time>,
     sends: usize,
@@ -383,6 +388,7 @@ impl Servers<'_> {
             },
             steps: VecDeque::new(),
             act_at: None,
+            paused: Duration::ZERO,
             receive_at: None,
             sends: 0,
             requests: 0,
@@ -541,7 +547,8 @@ impl Servers<'_> {
         if is_broken {
             connection.steps.push_back(if is_unix { Step::Hang } else { Step::Abort });
         }
-        if !pause.is_zero() {
+        if !pause.is_zero() && connection.paused + pause <= MAX_PAUSED {
+            connection.paused += pause;
             connection.steps.push_back(Step::Pause(pause));
         }
         connection.steps.push_back(Step::Send(bytes));
