@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::allocator;
 use crate::finding::Finding;
 use crate::history::{self, Outcome, Source};
 use crate::io_level::IoLevelName;
@@ -141,6 +142,7 @@ fn run_seed(kind: &dyn Kind, seed: u64, level: Option<IoLevelName>, summary: &mu
 
 /// Runs a campaign. Calls `progress` from time to time with the results so far.
 pub fn run(campaign: &Campaign, mut progress: impl FnMut(&Summary)) -> Summary {
+    allocator::keep_memory();
     let shared = Shared {
         campaign,
         next: AtomicU64::new(campaign.seeds.start),

@@ -13,7 +13,7 @@ use hearken::timer::Time;
 
 use crate::report::Report;
 use crate::response::{Head, Part, ResponseReader};
-use crate::scheduler::Program;
+use crate::scheduler::{Program, earlier};
 
 /// The identity of a request in a history. Its text occurs in the request's target.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -310,8 +310,7 @@ pub fn run<S: Script>(
         let mut until: Option<Time> = None;
         for (index, client) in clients.iter_mut().enumerate() {
             all.act(&mut io, client, index, now);
-            let wake = all.wake_at(client);
-            until = [until, wake].into_iter().flatten().min();
+            until = earlier(until, all.wake_at(client));
         }
         let Some(until) = until else { return };
         if io.wait(Some(until)).is_err() {
@@ -428,7 +427,8 @@ impl<S: Script> Clients<'_, S> {
     /// Returns the time at which a client acts without a completion. `None` after its end.
     fn wake_at(&self, client: &Client<S::Request>) -> Option<Time> {
         let patience = client.token.map(|_| self.give_up_at(client));
-        [client.connect_at, client.send_at, client.receive_at, patience].into_iter().flatten().min()
+        let sends = earlier(client.connect_at, client.send_at);
+        earlier(sends, earlier(client.receive_at, patience))
     }
 
     /// Records an action of a client in the trace.

@@ -15,6 +15,7 @@
 //! | [`bugs`] | searches for planted bugs |
 //! | [`history_file`] | files with one history |
 
+mod allocator;
 pub mod bugs;
 pub mod campaign;
 pub mod client;

@@ -59,17 +59,17 @@ impl LogLine {
     /// Parses a line in JSON.
     pub fn parse(text: &str) -> LogLine {
         let value = |key: &str| {
-            let (_, rest) = text.split_once(&format!("\"{key}\":")).unwrap_or_default();
-            let end = rest.find([',', '}']).unwrap_or(rest.len());
-            rest[..end].trim_matches('"').to_owned()
+            let (_, rest) = text.split_once(key).unwrap_or_default();
+            let end = rest.bytes().position(|byte| matches!(byte, b',' | b'}'));
+            rest[..end.unwrap_or(rest.len())].trim_matches('"')
         };
-        let seconds: f64 = value("request_time").parse().unwrap_or_default();
+        let seconds: f64 = value("\"request_time\":").parse().unwrap_or_default();
         LogLine {
-            client: value("client"),
-            status: value("status").parse().unwrap_or_default(),
-            bytes_sent: value("bytes_sent").parse().unwrap_or_default(),
-            attempts: value("attempts").parse().unwrap_or_default(),
-            outcome: value("outcome"),
+            client: value("\"client\":").to_owned(),
+            status: value("\"status\":").parse().unwrap_or_default(),
+            bytes_sent: value("\"bytes_sent\":").parse().unwrap_or_default(),
+            attempts: value("\"attempts\":").parse().unwrap_or_default(),
+            outcome: value("\"outcome\":").to_owned(),
             request_time: Duration::from_secs_f64(seconds),
         }
     }

@@ -17,7 +17,7 @@ use hearken_server::runtime::proxy_protocol::{self, Parsed};
 use crate::client::RequestId;
 use crate::content;
 use crate::report::Report;
-use crate::scheduler::Program;
+use crate::scheduler::{Program, earlier};
 
 /// Name of the field that identifies a response.
 pub const IDENTITY: &str = "x-sim";
@@ -328,11 +328,9 @@ impl Servers<'_> {
                 self.continue_response(io, index, now);
             }
             let Some(connection) = &self.connections[index] else { continue };
-            let wake = [connection.receive_at, connection.act_at];
-            until = [until].into_iter().chain(wake).flatten().min();
+            until = earlier(until, earlier(connection.receive_at, connection.act_at));
         }
-        let toggles = self.listeners.iter().filter_map(|listener| listener.toggle_at);
-        until.into_iter().chain(toggles).min()
+        self.listeners.iter().fold(until, |until, listener| earlier(until, listener.toggle_at))
     }
 
     fn on_completion(&mut self, io: &mut impl Io, Completion { token, kind }: Completion) {

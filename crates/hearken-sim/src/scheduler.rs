@@ -32,6 +32,15 @@ thread_local! {
 /// A program that waits yields the end of its wait.
 pub(crate) type WaitYielder = Yielder<(), Option<Time>>;
 
+/// Returns the earlier one of two times that may be missing.
+#[inline]
+pub(crate) fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b < a { b } else { a }),
+        _ => a.or(b),
+    }
+}
+
 /// The program's side of its coroutine.
 #[derive(Clone, Copy)]
 pub struct Program<'y> {
@@ -278,7 +287,7 @@ impl Scheduler {
 
     /// Advances the clock to the next event or to the end of the first wait.
     fn advance(&mut self, wait: Option<Time>, end: Time) -> Result<(), Finding> {
-        let Some(next) = wait.into_iter().chain(self.world.next_event()).min() else {
+        let Some(next) = earlier(wait, self.world.next_event()) else {
             let names: Vec<_> = self.tasks.iter().map(|task| &*task.name).collect();
             let detail = format!("nothing can end the waits of {names:?}");
             return Err(Finding::new("deadlock", detail));

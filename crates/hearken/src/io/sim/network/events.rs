@@ -1,7 +1,6 @@
 //! The events of the network, in the order of their times.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use rustix::io::Errno;
 
@@ -31,66 +30,35 @@ pub(super) enum Event {
     DeferExpired { listener: SocketId, server: SocketId },
 }
 
-/// An event and when it occurs. Of several at the same time, the first to be scheduled is first.
+/// An event and when it occurs.
 #[derive(Debug)]
 struct Scheduled {
     at: Time,
-    sequence: u64,
     event: Event,
 }
 
-impl Scheduled {
-    /// Returns a number by which events are ordered.
-    #[inline]
-    fn key(&self) -> u128 {
-        u128::from(self.at.as_nanos()) << 64 | u128::from(self.sequence)
-    }
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Scheduled) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Scheduled) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-
-    #[inline]
-    fn le(&self, other: &Scheduled) -> bool {
-        self.key() >= other.key()
-    }
-}
-
-impl Ord for Scheduled {
-    /// Compares in reverse, so that the next event is the greatest.
-    fn cmp(&self, other: &Scheduled) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
-/// The events that have not occurred.
+/// The events that have not occurred, in the order of their times. Of several at the same time, the
+/// first to be scheduled is first.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    heap: BinaryHeap<Scheduled>,
-    sequence: u64,
+    scheduled: VecDeque<Scheduled>,
 }
 
 impl Events {
-    /// Adds an event.
+    /// Adds an event. Most events follow all others, or nearly all.
     pub(super) fn schedule(&mut self, at: Time, event: Event) {
-        self.sequence += 1;
-        self.heap.push(Scheduled { at, sequence: self.sequence, event });
+        let later = self.scheduled.iter().rev().take_while(|of| of.at > at).count();
+        let scheduled = Scheduled { at, event };
+        match later {
+            0 => self.scheduled.push_back(scheduled),
+            later => self.scheduled.insert(self.scheduled.len() - later, scheduled),
+        }
     }
 
     /// Returns the time of the next event.
     #[inline]
     pub(super) fn next_time(&self) -> Option<Time> {
-        self.heap.peek().map(|next| next.at)
+        self.scheduled.front().map(|next| next.at)
     }
 
     /// Removes the next event if it occurs until `time`.
@@ -99,6 +67,6 @@ impl Events {
         if self.next_time()? > time {
             return None;
         }
-        self.heap.pop().map(|next| (next.at, next.event))
+        self.scheduled.pop_front().map(|next| (next.at, next.event))
     }
 }
