@@ -2,6 +2,6 @@
 //! which runs the models in unit tests in all interleavings.
 
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::{Mutex, MutexGuard, atomic::AtomicBool};
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicBool};
 #[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::{Mutex, MutexGuard, atomic::AtomicBool};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicBool};

@@ -96,7 +96,7 @@ pub(crate) unsafe fn unshare_fd_table(kept: [RawFd; 2]) -> io::Result<[OwnedFd; 
 }
 
 /// Blocks all signals of this thread except those that its own execution raises.
-fn block_signals() -> io::Result<()> {
+pub(crate) fn block_signals() -> io::Result<()> {
     use libc::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigfillset(3) initialises the set. The other calls read or change it.

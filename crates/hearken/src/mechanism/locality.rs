@@ -16,6 +16,12 @@
 //! `busy=K` polls in a loop, as the server of the paper does: a wait sleeps only after K calls in
 //! sequence have found nothing. The paper tunes K for each mechanism.
 //!
+//! `threads=2` is the multithreaded version for multiprocessors: a second thread polls the inactive
+//! descriptors, and the waiting thread polls only the active ones. There is one inactive set, and
+//! one event makes a descriptor active. With `tuning=adaptive`, all of up to 16 descriptors are
+//! active. `locality/helper.rs` describes the hand-over. The
+//! mechanism must be opened in the thread that waits.
+//!
 //! The payload of the paper is the token. [`EventQueue`](crate::EventQueue) provides the deadlines
 //! for idle connections for every mechanism.
 //!
@@ -25,6 +31,9 @@
 //! * *adaptive*: by the first wait that begins or is in progress when the next poll of all sets is
 //!   due. It is due half a microsecond per inactive descriptor after the previous one, and at most
 //!   `sleep-us`. In any case it is found by one of the next 1024 waits.
+//! * *with `threads=2`*: by the first wait that begins or is in progress when the second thread's
+//!   next poll ends. It begins half a microsecond per inactive descriptor after the previous one,
+//!   and at most `sleep-us`. In any case it is found by one of the next 961 waits.
 //!
 //! The descriptor is then active, and in every batch while it is ready. A descriptor that was just
 //! declared or changed is active.
@@ -53,9 +62,12 @@ use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values
 use crate::event::{Event, Interest, Token};
 use crate::timer::Time;
 
+mod exchange;
+mod helper;
 mod schedule;
 mod sets;
 
+use helper::Helper;
 use schedule::{N, Schedule, Step, Tuning};
 use sets::{Depth, Sets};
 
@@ -65,6 +77,10 @@ pub struct Locality {
     sets: Sets,
     schedule: Schedule,
     batch: Vec<Event>,
+    /// Whether there are neither busy calls nor a helper.
+    is_plain: bool,
+    /// The thread that polls the inactive descriptors.
+    helper: Option<Box<Helper>>,
     /// The number of calls without events before a wait sleeps.
     busy_calls: u64,
     /// The number of calls without events since the last event, up to `busy_calls`.
@@ -77,10 +93,14 @@ impl Locality {
     /// Returns the sizes of the active, the doze and the idle set.
     pub fn sets(&self) -> (usize, usize, usize) {
         let [active, doze, idle] = self.sets.sizes();
-        (active, doze, idle)
+        match &self.helper {
+            Some(helper) => (active, 0, helper.inactive()),
+            None => (active, doze, idle),
+        }
     }
 
-    /// Returns the total number of descriptors passed to the kernel.
+    /// Returns the total number of descriptors that waits have passed to the kernel. Does not
+    /// include those that the second thread has.
     pub fn polled(&self) -> u64 {
         self.polled
     }
@@ -95,14 +115,32 @@ impl Locality {
         self.schedule.set_n(n);
     }
 
+    #[cold]
+    fn wait_with_variants(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        let count = match self.empty_calls < self.busy_calls {
+            true => self.wait_busily(max, timeout)?,
+            false => self.wait_once(max, timeout)?,
+        };
+        if count > 0 {
+            self.empty_calls = 0;
+        }
+        Ok(count)
+    }
+
+    fn wait_once(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        match self.helper {
+            Some(_) => self.wait_with_helper(max, timeout),
+            None => self.fill_batch(max, timeout),
+        }
+    }
+
     /// Polls without sleeping until there are events, the timeout has passed, or `busy_calls` calls
     /// in sequence have found nothing. Sleeps after those.
-    #[cold]
     fn wait_busily(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         // A timeout beyond the range of the clock is infinite.
         let end = timeout.map(|timeout| Time::now() + timeout);
         while self.empty_calls < self.busy_calls {
-            let count = self.fill_batch(max, Some(Duration::ZERO))?;
+            let count = self.wait_once(max, Some(Duration::ZERO))?;
             if count > 0 {
                 return Ok(count);
             }
@@ -111,7 +149,7 @@ impl Locality {
                 return Ok(0);
             }
         }
-        self.fill_batch(max, end.map(|end| end.duration_since(Time::now())))
+        self.wait_once(max, end.map(|end| end.duration_since(Time::now())))
     }
 
     fn fill_batch(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
@@ -126,6 +164,71 @@ impl Locality {
         let found = self.sets.move_entries(depth, ready, self.schedule.rule()); // (e)
         self.schedule.update(depth, sizes, found);
         Ok(self.batch.len())
+    }
+
+    /// Polls the active set, and with it the helper's notifications.
+    fn wait_with_helper(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        self.batch.clear();
+        let Locality { sets, helper: Some(helper), schedule, .. } = self else { return Ok(0) };
+        let known = sets.len(Depth::Active);
+        let inactive = helper.inactive();
+        for entry in helper.begin_wait()? {
+            sets.add(entry);
+        }
+        let mut timeout = timeout;
+        let ready = loop {
+            let len = sets.len(Depth::Doze);
+            self.calls += 1;
+            self.polled += len as u64;
+            let ready = match sets.list().poll(len, timeout) {
+                Ok(ready) => ready,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0), // (d)
+                Err(error) => return Err(error),
+            };
+            if !sets.is_notified() {
+                break ready;
+            }
+            for entry in helper.on_notified()? {
+                sets.add(entry);
+            }
+            if ready > 1 {
+                break ready - 1;
+            }
+            // The next poll returns the readiness of the descriptors that were found.
+            timeout = Some(Duration::ZERO);
+        };
+        let active = sets.len(Depth::Active);
+        let found = active - known;
+        sets.collect(Depth::Active, ready.min(max.max(1)), &mut self.batch);
+        let rule = schedule.helper_rule(known + inactive);
+        sets.move_entries(Depth::Active, ready, rule); // (e)
+        sets.take_inactive(helper.notifier(), helper.demoted());
+        helper.demote()?;
+        // A notification costs what a poll of all sets costs a single thread.
+        let depth = if found > 0 { Depth::All } else { Depth::Active };
+        schedule.update(depth, [active, 0, inactive], [ready.saturating_sub(found), found, 0]);
+        Ok(self.batch.len())
+    }
+
+    /// Makes an inactive descriptor of the helper active again, before it is changed or closed.
+    /// Returns the position of `fd` on the list.
+    fn recall(&mut self, fd: RawFd) -> Position {
+        if let Some(helper) = &mut self.helper
+            && helper.is_inactive(fd)
+        {
+            for entry in helper.recall(fd) {
+                self.sets.add(entry);
+            }
+        }
+        self.sets.position(fd)
+    }
+
+    /// Returns the position of `fd` on the list. The helper does not poll it from now on.
+    fn own_position(&mut self, fd: RawFd) -> Position {
+        match self.sets.position(fd) {
+            Position::Silent => self.recall(fd),
+            position => position,
+        }
     }
 
     /// Polls and sleeps as the schedule says, until there are results or the timeout has passed.
@@ -183,18 +286,34 @@ impl Open for Locality {
                    2004, 5)",
             values: Values::Number { default: 0, min: 0, max: u32::MAX as u64 },
         },
+        OptionSpec {
+            name: "threads",
+            help: "with 2, a second thread polls the inactive descriptors (Liu and Chen 2004, the \
+                   multithreaded version for SMP)",
+            values: Values::OneOf(&["1", "2"]),
+        },
     ];
 
     fn open_with(options: &Options) -> Result<Locality, Unavailable> {
         let tuning =
             if options.get("tuning") == "fixed" { Tuning::Fixed } else { Tuning::Adaptive };
         let n = u32::try_from(options.number("n")).unwrap_or(u32::MAX).clamp(*N.start(), *N.end());
-        let schedule = Schedule::new(tuning, n, options.number("sleep-us") * 1000);
+        let sleep = options.number("sleep-us") * 1000;
+        let busy_calls = options.number("busy");
+        let mut sets = Sets::default();
+        let mut helper = None;
+        if options.get("threads") == "2" {
+            let started = helper.insert(Box::new(Helper::start(sleep)?));
+            // SAFETY: the helper is dropped with the sets, and owns the descriptor.
+            sets = unsafe { Sets::with_notifier(started.notifier()) };
+        }
         Ok(Locality {
-            sets: Sets::default(),
-            schedule,
+            sets,
+            schedule: Schedule::new(tuning, n, sleep),
             batch: Vec::new(),
-            busy_calls: options.number("busy"),
+            is_plain: busy_calls == 0 && helper.is_none(),
+            helper,
+            busy_calls,
             empty_calls: 0,
             calls: 0,
             polled: 0,
@@ -208,7 +327,10 @@ impl Mechanism for Locality {
     }
 
     fn scan_interval(&self) -> u32 {
-        self.schedule.within()
+        match self.helper {
+            Some(_) => helper::MAX_WAITS,
+            None => self.schedule.within(),
+        }
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
@@ -221,7 +343,7 @@ impl Mechanism for Locality {
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        match self.sets.position(fd) {
+        match self.own_position(fd) {
             Position::Unregistered => return Err(Errno::NOENT.into()),
             Position::Listed(index) if interest.is_empty() => self.sets.remove(index as usize),
             // SAFETY: the caller keeps `fd` open until `revoke`.
@@ -234,7 +356,7 @@ impl Mechanism for Locality {
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        match self.sets.position(fd) {
+        match self.own_position(fd) {
             Position::Unregistered => return Err(Errno::NOENT.into()),
             Position::Silent => {}
             Position::Listed(index) => self.sets.remove(index as usize),
@@ -244,18 +366,15 @@ impl Mechanism for Locality {
     }
 
     fn keep_active(&mut self, fd: RawFd, token: Token) {
+        self.own_position(fd);
         self.sets.pin(fd, token);
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        let count = match self.empty_calls < self.busy_calls {
-            true => self.wait_busily(max, timeout)?,
-            false => self.fill_batch(max, timeout)?,
-        };
-        if count > 0 {
-            self.empty_calls = 0;
+        match self.is_plain {
+            true => self.fill_batch(max, timeout),
+            false => self.wait_with_variants(max, timeout),
         }
-        Ok(count)
     }
 
     #[inline]
@@ -264,6 +383,7 @@ impl Mechanism for Locality {
     }
 
     fn calls(&self) -> u64 {
-        self.calls + self.sets.listener_checks
+        let helper = self.helper.as_ref().map_or(0, |helper| helper.calls());
+        self.calls + self.sets.listener_checks + helper
     }
 }

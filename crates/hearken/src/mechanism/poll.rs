@@ -48,6 +48,20 @@ pub(crate) struct List {
     positions: Vec<Position>,
 }
 
+/// An entry between two lists.
+#[derive(Debug)]
+pub(super) struct Entry {
+    polled: PollFd<'static>,
+    fd: RawFd,
+    token: Token,
+}
+
+impl Entry {
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Position {
     #[default]
@@ -131,6 +145,27 @@ impl List {
         if let Some((fd, _)) = self.entries.pop() {
             self.positions[fd as usize] = Position::Silent;
         }
+    }
+
+    /// Removes an entry, to be added to another list. The last entry moves into its place.
+    pub(super) fn take(&mut self, index: usize) -> Entry {
+        let (polled, (fd, token)) = (self.polled[index].clone(), self.entries[index]);
+        self.swap_remove(index);
+        Entry { polled, fd, token }
+    }
+
+    /// Appends an entry of another list, and registers its descriptor. It is not ready until the
+    /// next poll.
+    pub(super) fn add(&mut self, entry: Entry) {
+        let Entry { mut polled, fd, token } = entry;
+        let number = fd as usize;
+        if number >= self.positions.len() {
+            self.positions.resize(number + 1, Position::Unregistered);
+        }
+        self.positions[number] = Position::Listed(self.polled.len() as u32);
+        polled.clear_revents();
+        self.polled.push(polled);
+        self.entries.push((fd, token));
     }
 
     /// Registers `fd`, and appends it to the list if it has an interest.

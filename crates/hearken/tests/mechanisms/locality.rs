@@ -4,6 +4,8 @@
 //! The tests count waits and descriptors. The adaptive tuning also reads the clock: on a slower
 //! machine it checks all descriptors more often, which no test treats as an error.
 
+pub(crate) mod threads;
+
 use std::collections::HashSet;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -610,48 +612,53 @@ proptest! {
 proptest! {
     #![proptest_config(property(30))]
 
-    /// Checks that ready descriptors among a hundred are found within the bound, and that no others
-    /// are reported, while descriptors are added, removed and change readiness.
     fn adaptive_tuning_respects_its_bound(steps in steps(100)) {
-        let _lock = lock_many_descriptors();
-        let mut world = adaptive().with(100);
-        let within = world.registry.mechanism().scan_interval();
-        let mut ready = [None; 100];
-        for step in steps {
-            match step {
-                Step::Write(at) => {
-                    world.write(at);
-                    ready[at].get_or_insert(0);
+        respects_its_bound(adaptive(), steps)?;
+    }
+}
+
+/// Checks that ready descriptors among a hundred are found within the bound, and that no others
+/// are reported, while descriptors are added, removed and change readiness.
+fn respects_its_bound(world: World, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let _lock = lock_many_descriptors();
+    let mut world = world.with(100);
+    let within = world.registry.mechanism().scan_interval();
+    let mut ready = [None; 100];
+    for step in steps {
+        match step {
+            Step::Write(at) => {
+                world.write(at);
+                ready[at].get_or_insert(0);
+            }
+            Step::Read(at) => {
+                if ready[at].take().is_some() {
+                    world.read(at);
                 }
-                Step::Read(at) => {
-                    if ready[at].take().is_some() {
-                        world.read(at);
-                    }
-                }
-                Step::Change(_) => {}
-                Step::Close(at) => {
-                    world.registry.close(world.sockets[at].0);
-                    world.add();
-                    world.sockets.swap_remove(at);
-                    ready[at] = None;
-                }
-                Step::Wait => {
-                    for _ in 0..50 {
-                        let found = world.wait(200, AT_ONCE);
-                        for (at, waits) in ready.iter_mut().enumerate() {
-                            prop_assert!(waits.is_some() || !found.contains(&at), "{} is quiet", at);
-                            let Some(waits) = waits else { continue };
-                            *waits = if found.contains(&at) { u32::MAX } else { *waits };
-                            if *waits != u32::MAX {
-                                *waits += 1;
-                                prop_assert!(*waits < within);
-                            } else {
-                                prop_assert!(found.contains(&at), "{} was found before", at);
-                            }
+            }
+            Step::Change(_) => {}
+            Step::Close(at) => {
+                world.registry.close(world.sockets[at].0);
+                world.add();
+                world.sockets.swap_remove(at);
+                ready[at] = None;
+            }
+            Step::Wait => {
+                for _ in 0..50 {
+                    let found = world.wait(200, AT_ONCE);
+                    for (at, waits) in ready.iter_mut().enumerate() {
+                        prop_assert!(waits.is_some() || !found.contains(&at), "{} is quiet", at);
+                        let Some(waits) = waits else { continue };
+                        *waits = if found.contains(&at) { u32::MAX } else { *waits };
+                        if *waits != u32::MAX {
+                            *waits += 1;
+                            prop_assert!(*waits < within);
+                        } else {
+                            prop_assert!(found.contains(&at), "{} was found before", at);
                         }
                     }
                 }
             }
         }
     }
+    Ok(())
 }

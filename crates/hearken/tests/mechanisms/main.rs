@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     trials.extend(plain_trials("dev_poll", dev_poll::tests()));
     trials.extend(plain_trials("level_adapter", level_adapter::tests()));
     trials.extend(plain_trials("locality", locality::tests()));
+    trials.extend(plain_trials("locality::threads", locality::threads::tests()));
     trials.extend(plain_trials("selection", selection::tests()));
     trials.extend(plain_trials("uring_poll", uring_poll::tests()));
     suite::run(trials)

@@ -97,6 +97,11 @@ impl Step {
     const FINAL: Step = Step { depth: Depth::All, pause: None };
 }
 
+/// Returns the time between polls of `count` descriptors, in nanoseconds.
+pub(super) fn poll_interval(sleep: u64, count: usize) -> u64 {
+    sleep.min(NANOS_PER_DESCRIPTOR * count as u64)
+}
+
 fn outside(sizes: [usize; 3]) -> usize {
     sizes[1] + sizes[2]
 }
@@ -144,6 +149,15 @@ impl Schedule {
         }
     }
 
+    /// Returns the rule for a helper thread, which polls the inactive ones of `count` descriptors.
+    pub(super) fn helper_rule(&self, count: usize) -> Rule {
+        let rule = self.rule();
+        match self.tuning == Tuning::Adaptive && count <= MAX_ALWAYS_POLLED {
+            true => Rule { active: u32::MAX, ..rule },
+            false => rule,
+        }
+    }
+
     /// Handles the beginning of a wait.
     pub(super) fn begin(&mut self, sizes: [usize; 3]) {
         for waits_since in &mut self.waits_since {
@@ -188,7 +202,7 @@ impl Schedule {
         }
         for (due, count) in self.due.iter_mut().zip([doze, others]) {
             if *due == 0 {
-                *due = self.now + self.sleep.min(NANOS_PER_DESCRIPTOR * count as u64);
+                *due = self.now + poll_interval(self.sleep, count);
             }
         }
         // A doze set no larger than the active set is always polled with it.

@@ -12,8 +12,8 @@
 use std::os::fd::RawFd;
 
 use crate::event::{Event, Interest, Token};
-use crate::mechanism::borrow;
-use crate::mechanism::poll::{List, Position};
+use crate::mechanism::poll::{Entry, List, Position};
+use crate::mechanism::{NO_EVENT, borrow};
 
 /// The part of the list that is polled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,6 +71,44 @@ bitflags::bitflags! {
 }
 
 impl Sets {
+    /// Creates sets whose doze set contains `fd` only, for the helper thread's notifications.
+    ///
+    /// # Safety
+    /// `fd` stays open.
+    pub(super) unsafe fn with_notifier(fd: RawFd) -> Sets {
+        let mut sets = Sets::default();
+        // SAFETY: the caller fulfils the same requirements. An empty list refuses no descriptor.
+        let _ = unsafe { sets.list.declare(fd, NO_EVENT.token, Interest::READ) };
+        sets.histories.push(History { last_event: 0, state: State::PINNED });
+        sets.idle = 1;
+        sets
+    }
+
+    /// Returns whether the notifier is ready. It is the only inactive descriptor.
+    pub(super) fn is_notified(&self) -> bool {
+        self.list.is_ready(self.doze)
+    }
+
+    /// Moves all inactive descriptors except the notifier to `taken`.
+    pub(super) fn take_inactive(&mut self, notifier: RawFd, taken: &mut Vec<Entry>) {
+        for index in (self.doze..self.list.len()).rev() {
+            if self.list.entry(index).0 != notifier {
+                let index = self.demote(index, true);
+                taken.push(self.list.take(index));
+                self.histories.swap_remove(index);
+            }
+        }
+    }
+
+    /// Adds a descriptor of [`take_inactive`](Sets::take_inactive) to the active set.
+    pub(super) fn add(&mut self, entry: Entry) {
+        self.list.add(entry);
+        self.histories.push(History { last_event: self.now, state: State::NOT_LISTENER });
+        let index = self.activate(self.histories.len() - 1);
+        // It stays active until the next wait has polled it.
+        self.histories[index].last_event = self.now.wrapping_add(1);
+    }
+
     /// Returns the sizes of the sets.
     pub(super) fn sizes(&self) -> [usize; 3] {
         [self.doze, self.idle - self.doze, self.list.len() - self.idle]

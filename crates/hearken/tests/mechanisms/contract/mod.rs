@@ -14,11 +14,11 @@ pub(crate) mod support;
 mod trigger;
 mod waiting;
 
-use hearken::mechanism::Registry;
+use hearken::mechanism::{Registry, find};
 use libtest_mimic::Trial;
 use support::Watch;
 
-use crate::suite;
+use crate::suite::{self, Subject};
 
 /// Lists the clauses with their names.
 macro_rules! clauses {
@@ -99,7 +99,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             dropped_events_are_counted
             overflows_only_if_documented;
     };
-    suite::trials_over("contract", suite::subjects(), |subject| {
+    // Hands descriptors to the second thread after the first wait, which the defaults rarely do.
+    let threaded = Subject::Adapted("threaded-locality", || {
+        find("locality:tuning=fixed:n=2:sleep-us=100:threads=2").expect("valid").open()
+    });
+    suite::trials_over("contract", suite::subjects().chain([threaded]), |subject| {
         let trial = |(name, clause): (&str, fn(Watch))| {
             suite::trial("contract", subject, name, move |subject| {
                 clause(Watch(Registry::new(suite::open(subject))));
