@@ -7,15 +7,16 @@
 //! a) A step is an instruction as ptrace(2) steps. A repeated string instruction counts once per
 //!    repetition, whereas a hardware counter counts it once.
 //! b) A step takes microseconds. Segments with more steps than the limit are not counted.
-//! c) Work of the kernel on other threads, such as an io_uring poller, is not visible.
+//! c) A signal with a handler, such as the events of `sigio-handler`, stops the process when it arrives.
+//!    It is delivered with the next step, and the instructions of the handler count. The wrappers of
+//!    nix reject real-time signals, so the stops are decoded here.
+//! d) Work of the kernel on other threads, such as an io_uring poller, is not visible.
 
-use std::io;
+// ptrace(2) and waitpid(2).
+#![allow(unsafe_code)]
 
-use nix::errno::Errno;
-use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
+use std::{io, ptr};
+
 use serde::{Deserialize, Serialize};
 
 /// Counts per event.
@@ -52,24 +53,66 @@ impl TracePlan {
     }
 }
 
+/// How far the process runs until its next stop.
 #[derive(Clone, Copy)]
+#[repr(u32)]
 enum Step {
-    Instruction,
-    SystemCall,
-    Continue,
+    Instruction = libc::PTRACE_SINGLESTEP,
+    SystemCall = libc::PTRACE_SYSCALL,
+    Continue = libc::PTRACE_CONT,
+}
+
+/// A stop of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// After an instruction, or before or after a system call.
+    Stepped,
+    /// Before the delivery of a signal.
+    Signal(libc::c_int),
+}
+
+/// Waits until the process stops.
+fn wait(process: libc::pid_t) -> io::Result<Stop> {
+    let mut status = 0;
+    // SAFETY: the kernel writes to the status, which lives until the call returns.
+    while unsafe { libc::waitpid(process, &raw mut status, 0) } == -1 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    if !libc::WIFSTOPPED(status) {
+        return Err(io::Error::other(format!("process ended while traced: status {status:#x}")));
+    }
+    Ok(match libc::WSTOPSIG(status) {
+        // PTRACE_O_TRACESYSGOOD sets a bit in stops at system calls.
+        signal if signal & !0x80 == libc::SIGTRAP => Stop::Stepped,
+        signal => Stop::Signal(signal),
+    })
+}
+
+/// Makes a request of ptrace(2) whose data is a number.
+fn request(request: libc::c_uint, process: libc::pid_t, data: libc::c_int) -> io::Result<()> {
+    let address = ptr::null_mut::<libc::c_void>();
+    // SAFETY: the requests of this module read and write no memory of this process.
+    match unsafe { libc::ptrace(request, process, address, libc::c_long::from(data)) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Traces a process through the segments of `plan`. The process is about to stop itself, and is stopped
 /// at the end.
 pub(crate) fn trace(process: u32, plan: TracePlan) -> io::Result<TraceCounts> {
-    let process = Pid::from_raw(process.cast_signed());
-    match waitpid(process, None)? {
-        WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
+    let process = process.cast_signed();
+    match wait(process)? {
+        Stop::Signal(libc::SIGSTOP) => {}
         other => {
             return Err(io::Error::other(format!("process did not stop for tracing: {other:?}")));
         }
     }
-    ptrace::setoptions(process, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL)?;
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SETOPTIONS, process, options)?;
     let max_steps = plan.max_steps;
     let empty = segment(process, Step::Instruction, max_steps)?.0;
     let (few, complete) = segment(process, Step::Instruction, max_steps)?;
@@ -93,30 +136,21 @@ pub(crate) fn trace(process: u32, plan: TracePlan) -> io::Result<TraceCounts> {
     Ok(TraceCounts { events, user: steps, system_calls: calls })
 }
 
-/// Resumes the process until its next stop. Returns the number of steps and whether all were counted.
-fn segment(process: Pid, step: Step, max_steps: u64) -> io::Result<(u64, bool)> {
-    let (mut steps, mut step, mut signal) = (0, step, None);
+/// Resumes the process until it stops itself. Returns the number of steps and whether all were counted.
+fn segment(process: libc::pid_t, step: Step, max_steps: u64) -> io::Result<(u64, bool)> {
+    let (mut steps, mut step, mut signal) = (0, step, 0);
     let mut complete = true;
     loop {
-        match step {
-            Step::Instruction => ptrace::step(process, signal.take())?,
-            Step::SystemCall => ptrace::syscall(process, signal.take())?,
-            Step::Continue => ptrace::cont(process, signal.take())?,
-        }
-        match waitpid(process, None) {
-            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok((steps, complete)),
-            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP) | WaitStatus::PtraceSyscall(_)) => {
+        request(step as libc::c_uint, process, std::mem::take(&mut signal))?;
+        match wait(process)? {
+            Stop::Signal(libc::SIGSTOP) => return Ok((steps, complete)),
+            Stop::Signal(other) => signal = other, // (c)
+            Stop::Stepped => {
                 steps += 1;
                 if steps > max_steps {
                     (step, complete) = (Step::Continue, false); // (b)
                 }
             }
-            Ok(WaitStatus::Stopped(_, other)) => signal = Some(other),
-            Ok(other) => {
-                return Err(io::Error::other(format!("process ended while traced: {other:?}")));
-            }
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
         }
     }
 }

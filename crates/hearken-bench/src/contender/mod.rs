@@ -4,6 +4,7 @@ mod baseline;
 mod hearken;
 mod mio;
 mod polling;
+mod sigio;
 
 use std::io;
 
@@ -90,6 +91,7 @@ const RUST: &[(&str, &str)] = &[
     ("polling-level", "epoll-level"),
     ("polling-edge", "epoll-edge"),
     ("polling-oneshot", "epoll-oneshot"),
+    ("sigio-handler", "sigio"),
 ];
 
 /// Returns the available and the unavailable contenders.
@@ -152,6 +154,7 @@ pub(crate) fn measure_contender(name: &str, task: &Task) -> io::Result<()> {
         "polling-oneshot" => {
             measure(&version("polling"), &mut polling(readers, PollMode::Oneshot)?, writers, task)
         }
+        "sigio-handler" => measure("SIGIO", &mut sigio::Sigio::new(readers)?, writers, task),
         name => {
             let unknown =
                 || io::Error::other(format!("unknown contender '{name}' (see `dispatch list`)"));

@@ -67,7 +67,7 @@ fn every_mechanism_is_available_or_has_a_reason() {
 #[test]
 fn tracing_counts_system_calls() {
     let short = ["--repetitions=1", "--passes=1", "--pass-ms=1", "-n=8", "-a=1", "--json"];
-    let traced = ["--max-steps=100000", "--only=epoll-edge/bare"];
+    let traced = ["--max-steps=100000", "--only=epoll-edge/bare,sigio-handler"];
     let output = dispatch(&[&short[..], &traced].concat());
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for cell in report["cells"].as_array().unwrap() {
