@@ -107,6 +107,8 @@ const BUILTIN: &[&str] = &[
     include_str!("../../recipes/hearken-uring.toml"),
     include_str!("../../recipes/floor.toml"),
     include_str!("../../recipes/floor-close.toml"),
+    include_str!("../../recipes/floor-threads.toml"),
+    include_str!("../../recipes/floor-threads-poll.toml"),
     include_str!("../../recipes/lwan.toml"),
     include_str!("../../recipes/h2o.toml"),
     include_str!("../../recipes/lighttpd.toml"),
@@ -119,8 +121,9 @@ const BUILTIN: &[&str] = &[
     include_str!("../../recipes/proxy/nginx.toml"),
     include_str!("../../recipes/proxy/haproxy.toml"),
 ];
-/// Extra file of the built-in recipes.
+/// Extra files of the built-in recipes.
 const FLOOR: &str = include_str!("../../recipes/floor.c");
+const FLOOR_THREADS: &str = include_str!("../../recipes/floor-threads.c");
 
 /// Returns the built-in recipes of a kind.
 ///
@@ -129,6 +132,7 @@ const FLOOR: &str = include_str!("../../recipes/floor.c");
 pub fn builtin(kind: Kind) -> Result<Vec<Recipe>, LabError> {
     let read_extra = |name: &str| match name {
         "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
+        "floor-threads.c" => Ok(FLOOR_THREADS.as_bytes().to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
     let recipes = BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", read_extra));
