@@ -48,6 +48,12 @@ impl Block {
         leading_lanes(self.alphabetic_lanes() | self.equal_lanes(b'-'))
     }
 
+    /// Returns the number of leading lowercase letters and hyphens.
+    #[inline(always)]
+    pub(crate) fn lowercase_name_prefix(self) -> usize {
+        leading_lanes(between(self.0, b'a', b'z') | self.equal_lanes(b'-'))
+    }
+
     /// Returns the number of leading bytes that a field value may contain, tabs excluded.
     #[inline(always)]
     pub(crate) fn text_prefix(self) -> usize {

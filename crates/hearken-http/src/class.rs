@@ -10,6 +10,8 @@ pub(crate) const TARGET: u8 = 4;
 pub(crate) const HOST: u8 = 8;
 /// Bytes of a field value: visible ASCII, space, tab and obs-text, RFC 9110 section 5.5.
 pub(crate) const TEXT: u8 = 16;
+/// Bytes of a token except uppercase letters, RFC 9113 section 8.2.1.
+pub(crate) const LOWERCASE_TOKEN: u8 = 32;
 
 static CLASS: [u8; 256] = {
     let mut table = [0; 256];
@@ -20,6 +22,9 @@ static CLASS: [u8; 256] = {
         let mut class = 0;
         if alphanumeric || in_set(byte, b"!#$%&'*+-.^_`|~") {
             class |= TOKEN;
+            if !byte.is_ascii_uppercase() {
+                class |= LOWERCASE_TOKEN;
+            }
         }
         if byte.is_ascii_graphic() && byte != b'#' {
             class |= TARGET;

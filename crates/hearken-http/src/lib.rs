@@ -47,6 +47,7 @@ mod field_line;
 mod fields;
 pub mod forward;
 mod framing;
+pub mod h2;
 pub mod head;
 mod limits;
 mod method;

@@ -10,7 +10,7 @@ use crate::target::Target;
 use crate::version::Version;
 
 /// Maximum length of a method in bytes. A longer method results in 501 (RFC 9112 section 3).
-const MAX_METHOD_BYTES: usize = 32;
+pub(crate) const MAX_METHOD_BYTES: usize = 32;
 
 /// A request line whose target form matches the method.
 pub(crate) struct RequestLine<'b> {

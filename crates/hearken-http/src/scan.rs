@@ -1,7 +1,7 @@
 //! Search for the end of a run of bytes in one class, one or two blocks at a time.
 
 use crate::block::{Block, Pair};
-use crate::class::{self, HOST, PATH, TARGET, TEXT, TOKEN};
+use crate::class::{self, HOST, LOWERCASE_TOKEN, PATH, TARGET, TEXT, TOKEN};
 
 /// Returns the end of the run of `class` that starts at `at`.
 ///
@@ -32,6 +32,12 @@ pub(crate) fn token_len(bytes: &[u8]) -> usize {
 #[inline(never)]
 pub(crate) fn token_end(bytes: &[u8], at: usize) -> usize {
     run_end(bytes, at, TOKEN, Block::name_prefix)
+}
+
+/// Returns the length of the run of [`LOWERCASE_TOKEN`] at the start of `bytes`.
+#[inline]
+pub(crate) fn lowercase_token_len(bytes: &[u8]) -> usize {
+    run_end(bytes, 0, LOWERCASE_TOKEN, Block::lowercase_name_prefix)
 }
 
 /// Returns the length of the run of [`TEXT`] at the start of `bytes`.
@@ -107,6 +113,8 @@ mod tests {
                 *byte = stop;
             }
             prop_assert_eq!(token_len(&bytes), class::prefix_len(&bytes, TOKEN));
+            let lowercase = class::prefix_len(&bytes, LOWERCASE_TOKEN);
+            prop_assert_eq!(lowercase_token_len(&bytes), lowercase);
             prop_assert_eq!(text_len(&bytes), class::prefix_len(&bytes, TEXT));
             let plain = |byte: &u8| *byte != b'\t' && class::is(*byte, TEXT);
             let plain = bytes.iter().position(|byte| !plain(byte)).unwrap_or(bytes.len());
