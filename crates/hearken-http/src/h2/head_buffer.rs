@@ -224,7 +224,7 @@ impl HeadBuffer {
             return self.lines.truncate(start);
         }
         if let Err(problem) = self.examine(start, name_len, class) {
-            return self.fail(problem);
+            self.fail(problem);
         }
     }
 
@@ -252,10 +252,8 @@ impl HeadBuffer {
             FieldClass::CONNECTION => {
                 return Err(Problem::Malformed("connection-specific field"));
             }
-            FieldClass::TE => {
-                if is_request && self.lines.get(value..end) != Some(b"trailers") {
-                    return Err(Problem::Malformed("TE field other than 'trailers'"));
-                }
+            FieldClass::TE if is_request && self.lines.get(value..end) != Some(b"trailers") => {
+                return Err(Problem::Malformed("TE field other than 'trailers'"));
             }
             FieldClass::COOKIE => {
                 let value = self.lines.get(value..end).unwrap_or_default();

@@ -25,6 +25,9 @@ fn repeat_on(server: &mut Endpoint, mut attack: impl FnMut(u32) -> Vec<u8>) -> (
     panic!("the attack continues");
 }
 
+/// Returns the frames of a round, from its number.
+type Attack = fn(u32) -> Vec<u8>;
+
 const RESETS: &str = "too many reset streams";
 const OVERHEAD: &str = "too many control frames, empty frames or padding";
 
@@ -43,7 +46,7 @@ fn rapid_resets_end_the_connection() {
 // CVE-2025-8671.
 #[test]
 fn provoked_resets_end_the_connection() {
-    let provocations: [fn(u32) -> Vec<u8>; 5] = [
+    let provocations: [Attack; 5] = [
         |stream| frame(WINDOW_UPDATE, 0, stream, &[0; 4]),
         |stream| frame(WINDOW_UPDATE, 0, stream, &[0x7f, 0xff, 0xff, 0xff]),
         |stream| frame(DATA, 0, stream, b"x"),
@@ -129,7 +132,7 @@ fn compression_bombs_are_rejected_without_being_stored() {
 
 #[test]
 fn control_frames_are_limited() {
-    let attacks: [(fn(u32) -> Vec<u8>, u32); 7] = [
+    let attacks: [(Attack, u32); 7] = [
         (|_| frame(PING, 0, 0, &[0; 8]), 3855),
         (|_| frame(PING, ACK, 0, &[0; 8]), 3855),
         (|_| frame(SETTINGS, 0, 0, &[]), 7281),

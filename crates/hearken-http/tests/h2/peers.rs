@@ -24,13 +24,15 @@ struct Waiting {
     with_trailers: bool,
 }
 
+type OwnedFields = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// An echo server: answers with the content of the request, or with as many bytes as the path says. The names of
 /// fields that start with `x-` are echoed too.
 async fn serve(mut pipe: DuplexStream, config: Config) {
     let (mut out, mut head) = (Vec::new(), HeadBuffer::new());
     let mut server = Connection::server(Arc::new(config), &mut out);
     let mut buffer = vec![0; 7000];
-    let mut uploads: Vec<(StreamId, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>)> = Vec::new();
+    let mut uploads: Vec<(StreamId, Vec<u8>, OwnedFields)> = Vec::new();
     let mut waiting: Vec<Waiting> = Vec::new();
     loop {
         pipe.write_all(&out).await.unwrap();

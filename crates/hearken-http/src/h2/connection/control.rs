@@ -160,7 +160,7 @@ impl Connection {
             return Err(ConnectionError::frame_size("PRIORITY_UPDATE frame of invalid size"));
         };
         let id = u32::from_be_bytes(*id) & !SIGN;
-        if !self.is_server || id % 2 == 0 {
+        if !self.is_server || id.is_multiple_of(2) {
             return Err(ConnectionError::protocol("PRIORITY_UPDATE for an invalid stream"));
         }
         let priority = Priority::parse(value).unwrap_or_default();

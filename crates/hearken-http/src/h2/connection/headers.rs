@@ -212,14 +212,14 @@ impl Connection {
     #[inline(always)]
     pub(super) fn on_head<'s>(
         &mut self,
-        section: Head,
+        section: &Head,
         head: &'s mut HeadBuffer,
         out: &mut Vec<u8>,
     ) -> Result<Event<'s>, ConnectionError> {
         match section.kind {
-            Kind::Request => self.on_request(&section, head, out),
-            Kind::Response => self.on_response(&section, head, out),
-            Kind::Trailers | Kind::Discarded => self.on_trailers(&section, head, out),
+            Kind::Request => self.on_request(section, head, out),
+            Kind::Response => self.on_response(section, head, out),
+            Kind::Trailers | Kind::Discarded => self.on_trailers(section, head, out),
         }
     }
 

@@ -177,7 +177,7 @@ impl Connection {
 
     /// Returns whether a stream was never used.
     fn is_unused(&self, id: u32) -> bool {
-        id > self.last_stream || id % 2 == 0
+        id > self.last_stream || id.is_multiple_of(2)
     }
 }
 

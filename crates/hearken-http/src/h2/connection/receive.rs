@@ -94,7 +94,7 @@ impl Connection {
             match step {
                 Step::Continue => {}
                 Step::Event(event) => return Ok(Some(event)),
-                Step::Head(section) => return self.on_head(section, head, out).map(Some),
+                Step::Head(section) => return self.on_head(&section, head, out).map(Some),
             }
         }
     }
