@@ -3,6 +3,8 @@
 //! Each target checks that a parser neither panics nor accepts what it must reject, for arbitrary bytes.
 
 #[cfg(test)]
+mod http2;
+#[cfg(test)]
 mod http_bodies;
 #[cfg(test)]
 mod http_fields;

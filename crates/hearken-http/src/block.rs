@@ -60,6 +60,12 @@ impl Block {
         (!self.text_lanes()).trailing_zeros() as usize
     }
 
+    /// Returns whether a field value may contain all bytes of a complete block, tabs excluded.
+    #[inline(always)]
+    pub(crate) fn is_text(self) -> bool {
+        self.text_lanes() == 0xffff
+    }
+
     #[inline(always)]
     fn text_lanes(self) -> u32 {
         bit_mask(self.0.max(splat(b' ')).cmp_eq(self.0) & !self.equal_lanes(0x7f))

@@ -114,6 +114,33 @@ pub(crate) fn eq_ignore_case<const N: usize>(name: &[u8], lower: &[u8; N]) -> bo
     difference == 0
 }
 
+/// Compares the token `name` with `lower`, ignoring case, for any length. `lower` contains only letters in
+/// lowercase and hyphens.
+#[inline(always)]
+pub(crate) fn eq_name(name: &[u8], lower: &[u8]) -> bool {
+    const BIT_5: u64 = 0x2020_2020_2020_2020;
+    if name.len() != lower.len() {
+        return false;
+    }
+    let word = if name.len() < 8 { 4 } else { 8 };
+    let Some(last) = name.len().checked_sub(word) else {
+        return name.eq_ignore_ascii_case(lower);
+    };
+    let differs = |at| {
+        // Four bytes are loaded into the lower half.
+        let bit_5 = BIT_5 >> (64 - 8 * word);
+        load(name, at, word) | bit_5 != load(lower, at, word)
+    };
+    let mut at = 0;
+    while at < last {
+        if differs(at) {
+            return false;
+        }
+        at += word;
+    }
+    !differs(last)
+}
+
 /// Loads `word` bytes (four or eight) at position `at` as a little-endian number.
 #[inline(always)]
 fn load(bytes: &[u8], at: usize, word: usize) -> u64 {

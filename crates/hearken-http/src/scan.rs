@@ -46,6 +46,26 @@ pub(crate) fn text_len(bytes: &[u8]) -> usize {
     run_end(bytes, 0, TEXT, Block::text_prefix)
 }
 
+/// Returns whether all bytes belong to [`TEXT`].
+#[inline(always)]
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    // The last block overlaps with the one before it.
+    let is_plain = match bytes.last_chunk() {
+        Some(last) => {
+            let (blocks, _) = bytes.as_chunks::<{ Block::LEN }>();
+            Block::from(last).is_text() && blocks.iter().all(|block| Block::from(block).is_text())
+        }
+        None => Block::from_short(bytes).text_prefix() >= bytes.len(),
+    };
+    is_plain || is_text_with_tabs(bytes)
+}
+
+#[cold]
+#[inline(never)]
+fn is_text_with_tabs(bytes: &[u8]) -> bool {
+    text_len(bytes) == bytes.len()
+}
+
 /// Returns the end of the run of [`TEXT`] that starts at `at`. A tab may end the run too.
 #[inline(always)]
 pub(crate) fn plain_text_end(bytes: &[u8], at: usize) -> usize {
@@ -116,6 +136,7 @@ mod tests {
             let lowercase = class::prefix_len(&bytes, LOWERCASE_TOKEN);
             prop_assert_eq!(lowercase_token_len(&bytes), lowercase);
             prop_assert_eq!(text_len(&bytes), class::prefix_len(&bytes, TEXT));
+            prop_assert_eq!(is_text(&bytes), class::prefix_len(&bytes, TEXT) == bytes.len());
             let plain = |byte: &u8| *byte != b'\t' && class::is(*byte, TEXT);
             let plain = bytes.iter().position(|byte| !plain(byte)).unwrap_or(bytes.len());
             prop_assert_eq!(plain_text_end(&bytes, 0), plain);

@@ -174,9 +174,13 @@ impl HeadBuffer {
 
     #[inline(never)]
     fn add_special_line(&mut self, line: &[u8], start: usize, name_len: usize, class: FieldClass) {
-        if self.problem.is_none() && self.kind != Kind::Discarded {
-            self.lines.extend_from_slice(line);
-            self.finish_special_line(start, name_len, class);
+        match self.examine(line, name_len, class) {
+            Ok(true) => {
+                self.lines.extend_from_slice(line);
+                self.keep_line(start, line.len(), name_len, class);
+            }
+            Ok(false) => {}
+            Err(problem) => self.fail(problem),
         }
     }
 
@@ -217,82 +221,89 @@ impl HeadBuffer {
         self.lines.truncate(GAP);
     }
 
-    /// Adds a line whose class is not below `special`.
+    /// Adds the last line, whose class is not below `special`.
     #[inline(never)]
     fn finish_special_line(&mut self, start: usize, name_len: usize, class: FieldClass) {
-        if self.problem.is_some() || self.kind == Kind::Discarded {
-            return self.lines.truncate(start);
+        let mut lines = std::mem::take(&mut self.lines);
+        let line = lines.get(start..).unwrap_or_default();
+        let (len, result) = (line.len(), self.examine(line, name_len, class));
+        if result != Ok(true) {
+            lines.truncate(start);
         }
-        if let Err(problem) = self.examine(start, name_len, class) {
-            self.fail(problem);
+        self.lines = lines;
+        match result {
+            Ok(true) => self.keep_line(start, len, name_len, class),
+            Ok(false) => {}
+            Err(problem) => self.fail(problem),
         }
     }
 
-    /// Examines the last line and moves it to where it belongs.
+    /// Adds the position of a special line that belongs to the head.
     #[inline(always)]
-    fn examine(&mut self, start: usize, name_len: usize, class: FieldClass) -> Result<(), Problem> {
+    fn keep_line(&mut self, start: usize, len: usize, name_len: usize, class: FieldClass) {
+        if self.kind == Kind::Request {
+            let (start, len) = ((start - GAP) as u32, (len - b"\r\n".len()) as u32);
+            let name_len = name_len as u32;
+            self.relevant.push(RelevantLine { start, len, name_len });
+            if class == FieldClass::PRIORITY {
+                let before = name_len + b": ".len() as u32;
+                self.priority = Span { start: start + before, len: len - before };
+            }
+        }
+        self.count_line();
+    }
+
+    /// Examines a line whose class is not below `special`. Returns whether it belongs to the lines of the head.
+    #[inline(always)]
+    fn examine(
+        &mut self,
+        line: &[u8],
+        name_len: usize,
+        class: FieldClass,
+    ) -> Result<bool, Problem> {
+        if self.problem.is_some() || self.kind == Kind::Discarded {
+            return Ok(false);
+        }
         if !class.has_valid_value() {
             return Err(Problem::Malformed("invalid field value"));
         }
-        let class = class.name();
-        let is_request = self.kind == Kind::Request;
-        let end = self.lines.len() - b"\r\n".len();
-        let value = start + name_len + b": ".len();
-        match class {
-            FieldClass::METHOD
-            | FieldClass::SCHEME
-            | FieldClass::AUTHORITY
-            | FieldClass::PATH
-            | FieldClass::PROTOCOL
-            | FieldClass::STATUS => return self.add_pseudo(start, value, class),
-            FieldClass::UNKNOWN_PSEUDO => {
-                return Err(Problem::Malformed("unknown pseudo-header field"));
-            }
-            FieldClass::INVALID_NAME => return Err(Problem::Malformed("invalid field name")),
-            FieldClass::CONNECTION => {
-                return Err(Problem::Malformed("connection-specific field"));
-            }
-            FieldClass::TE if is_request && self.lines.get(value..end) != Some(b"trailers") => {
-                return Err(Problem::Malformed("TE field other than 'trailers'"));
+        let value =
+            line.get(name_len + b": ".len()..line.len() - b"\r\n".len()).unwrap_or_default();
+        match class.name() {
+            class if class.is_pseudo() => self.add_pseudo(value, class).map(|()| false),
+            FieldClass::UNKNOWN_PSEUDO => Err(Problem::Malformed("unknown pseudo-header field")),
+            FieldClass::INVALID_NAME => Err(Problem::Malformed("invalid field name")),
+            FieldClass::CONNECTION => Err(Problem::Malformed("connection-specific field")),
+            FieldClass::TE if self.kind == Kind::Request && value != b"trailers" => {
+                Err(Problem::Malformed("TE field other than 'trailers'"))
             }
             FieldClass::COOKIE => {
-                let value = self.lines.get(value..end).unwrap_or_default();
                 if !self.cookies.is_empty() {
                     self.cookies.extend_from_slice(b"; ");
                 }
                 self.cookies.extend_from_slice(value);
-                self.lines.truncate(start);
                 self.count_line();
-                return Ok(());
+                Ok(false)
             }
             FieldClass::HOST => {
                 if !self.pseudo.host.is_empty() {
                     return Err(Problem::Malformed("repeated Host field"));
                 }
-                self.pseudo.host = self.move_value(start, value)?;
+                self.pseudo.host = self.add_value(value)?;
                 self.count_line();
-                return Ok(());
+                Ok(false)
             }
-            FieldClass::CONTENT_LENGTH => self.has_content_length = true,
-            FieldClass::PRIORITY => {
-                self.priority = Span { start: (value - GAP) as u32, len: (end - value) as u32 };
+            FieldClass::CONTENT_LENGTH => {
+                self.has_content_length = true;
+                Ok(true)
             }
-            _ => {}
+            _ => Ok(true),
         }
-        if is_request {
-            self.relevant.push(RelevantLine {
-                start: (start - GAP) as u32,
-                len: (end - start) as u32,
-                name_len: name_len as u32,
-            });
-        }
-        self.count_line();
-        Ok(())
     }
 
-    /// Adds a pseudo-header field, which is the last line.
+    /// Adds a pseudo-header field.
     #[inline(always)]
-    fn add_pseudo(&mut self, start: usize, value: usize, class: FieldClass) -> Result<(), Problem> {
+    fn add_pseudo(&mut self, value: &[u8], class: FieldClass) -> Result<(), Problem> {
         if self.has_fields {
             return Err(Problem::Malformed("pseudo-header field after other fields"));
         }
@@ -304,7 +315,7 @@ impl HeadBuffer {
         if !is_allowed {
             return Err(Problem::Malformed("pseudo-header field is not allowed here"));
         }
-        let span = self.move_value(start, value)?;
+        let span = self.add_value(value)?;
         let place = match class {
             FieldClass::METHOD => &mut self.pseudo.method,
             FieldClass::SCHEME => &mut self.pseudo.scheme,
@@ -320,16 +331,14 @@ impl HeadBuffer {
         Ok(())
     }
 
-    /// Moves the value of the last line to `values`.
+    /// Stores a value that is not part of the field lines.
     #[inline(always)]
-    fn move_value(&mut self, start: usize, value: usize) -> Result<Span, Problem> {
-        let bytes = self.lines.get(value..self.lines.len() - b"\r\n".len()).unwrap_or_default();
-        if bytes.is_empty() {
+    fn add_value(&mut self, value: &[u8]) -> Result<Span, Problem> {
+        if value.is_empty() {
             return Err(Problem::Malformed("empty pseudo-header field or Host field"));
         }
-        let span = Span { start: self.values.len() as u32, len: bytes.len() as u32 };
-        self.values.extend_from_slice(bytes);
-        self.lines.truncate(start);
+        let span = Span { start: self.values.len() as u32, len: value.len() as u32 };
+        self.values.extend_from_slice(value);
         Ok(span)
     }
 

@@ -41,6 +41,12 @@ impl FieldClass {
         Self(self.0 & !Self::INVALID_VALUE)
     }
 
+    /// Returns whether a name of this class is that of a known pseudo-header field.
+    #[inline]
+    pub(in crate::h2) fn is_pseudo(self) -> bool {
+        (Self::METHOD..=Self::STATUS).contains(&self)
+    }
+
     /// Returns whether the value is valid.
     #[inline]
     pub(in crate::h2) fn has_valid_value(self) -> bool {
@@ -123,5 +129,5 @@ fn is_valid_name(name: &[u8]) -> bool {
 #[inline(always)]
 fn is_valid_value(value: &[u8]) -> bool {
     let is_outer = |byte: Option<&u8>| !matches!(byte, Some(b' ' | b'\t'));
-    is_outer(value.first()) && is_outer(value.last()) && scan::text_len(value) == value.len()
+    is_outer(value.first()) && is_outer(value.last()) && scan::is_text(value)
 }

@@ -105,22 +105,19 @@ pub(super) struct InvalidCode;
 /// Appends the decoded form of `bytes` to `out`. On errors, `out` contains a part of it.
 pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidCode> {
     out.reserve(bytes.len() * 8 / 5 + 8);
-    // The next bits, left-aligned. Bits after the first `available` are equal to the input.
-    let (mut window, mut available) = (0u64, 0u32);
-    let mut rest = bytes;
-    while let Some(chunk) = rest.first_chunk() {
-        window |= u64::from_be_bytes(*chunk) >> available;
-        let taken = (63 - available) / 8;
-        rest = rest.get(taken as usize..).unwrap_or_default();
-        available += 8 * taken;
+    // Number of bits that are decoded.
+    let mut at = 0;
+    while let Some(chunk) = bytes.get(at / 8..).unwrap_or_default().first_chunk() {
+        // At least 57 bits, enough for four pairs.
+        let mut window = u64::from_be_bytes(*chunk) << (at % 8);
         let (mut symbols, mut shift) = (0u64, 0);
         for _ in 0..4 {
             let pair = PAIRS[(window >> (64 - PAIR_BITS)) as usize];
-            let len = pair >> 16 & 0xff;
             symbols |= u64::from(pair & 0xffff) << shift;
             shift += pair >> 24 << 3;
+            let len = pair >> 16 & 0xff;
             window <<= len;
-            available -= len;
+            at += len as usize;
         }
         let end = out.len() + shift as usize / 8;
         out.extend_from_slice(&symbols.to_le_bytes());
@@ -128,50 +125,44 @@ pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidCode>
         if shift == 0 {
             let (symbol, len) = long_symbol(window)?;
             out.push(symbol);
-            window <<= len;
-            available -= len;
+            at += len as usize;
         }
     }
-    decode_tail(window, available, rest, out)
+    decode_tail(bytes, at, out)
 }
 
-/// Decodes the first `available` bits of `window` and the fewer than eight bytes of `rest`.
+/// Decodes the bits from position `at` on, which belong to fewer than eight bytes.
 #[inline(always)]
-fn decode_tail(
-    window: u64,
-    mut available: u32,
-    rest: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), InvalidCode> {
-    // Ones follow the input, as they pad a valid string.
-    let mut tail = [0xff; 16];
-    if let Some(tail) = tail.get_mut(..rest.len()) {
-        tail.copy_from_slice(rest);
+fn decode_tail(bytes: &[u8], at: usize, out: &mut Vec<u8>) -> Result<(), InvalidCode> {
+    let mut left = (8 * bytes.len()).checked_sub(at).ok_or(InvalidCode)? as u32;
+    if left == 0 {
+        return Ok(());
     }
-    let tail = u128::from_be_bytes(tail);
-    let mut bits = match available {
-        0 => tail,
-        _ => u128::from(window & !(u64::MAX >> available)) << 64 | tail >> available,
+    // Inverted bits, so that ones follow the input, as they pad a valid string.
+    let mut inverted = !match bytes.last_chunk() {
+        Some(last) => u64::from_be_bytes(*last) << (64 - left),
+        None => {
+            let number = bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+            number << (64 - left)
+        }
     };
-    bits |= u128::MAX >> (available + 8 * rest.len() as u32);
-    available += 8 * rest.len() as u32;
-    while available > 0 {
-        let window = (bits >> 64) as u64;
-        let pair = PAIRS[(window >> (64 - PAIR_BITS)) as usize];
+    inverted &= !(u64::MAX >> left);
+    while left > 0 {
+        let pair = PAIRS[(!inverted >> (64 - PAIR_BITS)) as usize];
         let (count, mut len) = (pair >> 24, pair >> 16 & 0xff);
         if count == 0 {
-            if available < 8 && bits == u128::MAX {
+            if left < 8 && inverted == 0 {
                 return Ok(());
             }
-            let (symbol, long) = long_symbol(window)?;
+            let (symbol, long) = long_symbol(!inverted)?;
             out.push(symbol);
             len = long;
         } else {
             out.extend_from_slice(&(pair as u16).to_le_bytes());
             out.truncate(out.len() - 2 + count as usize);
         }
-        available = available.checked_sub(len).ok_or(InvalidCode)?;
-        bits = bits << len | ((1 << len) - 1);
+        left = left.checked_sub(len).ok_or(InvalidCode)?;
+        inverted <<= len;
     }
     Ok(())
 }

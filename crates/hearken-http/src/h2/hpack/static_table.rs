@@ -1,6 +1,7 @@
 //! The static table, RFC 7541 appendix A.
 
 use super::FieldClass;
+use crate::class::eq_name;
 
 /// An entry of the static table.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ static_table! {
 pub(super) fn find_name(name: &[u8]) -> Option<usize> {
     let index = usize::from(NAME_INDEX[hash(name)?]);
     let entry = STATIC_TABLE.get(index.wrapping_sub(1))?;
-    entry.name().eq_ignore_ascii_case(name).then_some(index)
+    eq_name(name, entry.name()).then_some(index)
 }
 
 /// Size of the hash table of names. It and the factors in [`hash`] were searched for a table without collisions.
