@@ -83,7 +83,7 @@ fn config(bytes: &[u8]) -> Arc<Config> {
             max_streams: random.u32(..4),
             max_resets: random.u32(..4),
             max_block_bytes: random.usize(..300),
-            max_overhead_bytes: random.u32(..300),
+            max_overhead_bytes: random.u32(100..400),
             stream_window: random.u32(..100),
             decoder_table_bytes: random.usize(..200),
             ..Limits::default()

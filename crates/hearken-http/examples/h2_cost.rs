@@ -1,11 +1,12 @@
 //! Receives one HTTP/2 request and answers it repeatedly, to be run under a profiler that counts instructions.
 //!
-//! Usage: `h2_cost repeated|literal|client|connection [COUNT]`
+//! Usage: `h2_cost repeated|literal|client|connection|peer [COUNT]`
 //!
 //! - `repeated`: a server, and requests whose fields are in the dynamic table.
 //! - `literal`: a server, and requests whose fields are Huffman-coded literals.
 //! - `client`: a client that sends the repeated request and receives the answer.
 //! - `connection`: a server's new connection with one request.
+//! - `peer`: the server of the `h2` crate instead, with the requests of `repeated`.
 //!
 //! The request is that of a browser with nine fields. The response has six fields and a body of 100 bytes.
 
@@ -13,8 +14,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use hearken_http::h2::{Config, Connection, Event, HeadBuffer, Limits};
 use hearken_http::{Request, RequestParser};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 mod heads;
 use heads::BROWSER;
@@ -61,6 +64,36 @@ fn set_stream(bytes: &mut [u8], stream: u32) {
     }
 }
 
+/// Lets the `h2` crate answer `times` requests that follow `first` requests of the same connection.
+fn serve_by_peer(first: &[u8], mut request: Vec<u8>, times: u32) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else { return };
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let (mut near, far) = tokio::io::duplex(1 << 16);
+        tokio::task::spawn_local(async move {
+            let Ok(mut server) = h2::server::handshake(far).await else { return };
+            while let Some(Ok((request, mut respond))) = server.accept().await {
+                black_box(&request);
+                let mut response = http::Response::builder();
+                for (name, value) in FIELDS {
+                    response = response.header(name, value);
+                }
+                let Ok(response) = response.body(()) else { return };
+                let Ok(mut stream) = respond.send_response(response, false) else { return };
+                let _ = stream.send_data(Bytes::from_static(&[b'x'; 100]), true);
+            }
+        });
+        let mut buffer = [0; 4096];
+        let _ = near.write_all(first).await;
+        let start = Instant::now();
+        for count in 0..times {
+            set_stream(&mut request, 2 * count + 9);
+            let _ = near.write_all(&request).await;
+            let _ = near.read(&mut buffer).await;
+        }
+        println!("{:?} each", start.elapsed() / times);
+    });
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
@@ -77,7 +110,7 @@ fn main() {
     let mut client = Connection::client(client_config, &mut to_server);
     let mut server = Connection::server(Arc::clone(&config), &mut to_client);
     to_server.extend_from_slice(WINDOW);
-    let mut first = Vec::new();
+    let (mut first, mut all) = (Vec::new(), Vec::new());
     let mut rounds = 0;
     let mut round = |client: &mut Connection, server: &mut Connection, request: &Request<'_>| {
         let start = to_server.len();
@@ -86,6 +119,7 @@ fn main() {
         if rounds == 0 {
             first = to_server.clone();
         }
+        all.extend_from_slice(&to_server);
         serve(server, &to_server, &mut head, &mut to_client);
         to_server.clear();
         let bytes_out = to_client.clone();
@@ -99,6 +133,9 @@ fn main() {
     }
     let (mut bytes_in, mut bytes_out) = round(&mut client, &mut server, &request);
 
+    if what == "peer" {
+        return serve_by_peer(&all, bytes_in, times);
+    }
     let mut out = Vec::new();
     let mut head = HeadBuffer::new();
     let start = Instant::now();

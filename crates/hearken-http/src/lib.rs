@@ -1,4 +1,4 @@
-//! HTTP/1.1 message parsing, writing and forwarding without I/O.
+//! HTTP/1.1 and HTTP/2 message parsing, writing and forwarding without I/O.
 //!
 //! The crate reads no sockets. Parsers neither allocate nor copy: a parsed [`Request`] or [`Response`]
 //! borrows from the buffer of the caller. They implement the grammar of RFC 9110 and RFC 9112 strictly,
@@ -12,6 +12,7 @@
 //! | Parse responses | [`ResponseParser`], then [`BodyReader`] |
 //! | Write heads | [`head`], [`ResponseHead`] with a [`DateCache`] |
 //! | Forward messages | [`forward`] |
+//! | Exchange messages in HTTP/2 | [`h2`] |
 //! | Decide between status 200, 206, 304, 412 and 416 | [`conditional`], [`range`] |
 //! | Convert a request-target to a file path | [`path`] |
 //!

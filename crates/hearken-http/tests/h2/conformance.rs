@@ -164,7 +164,8 @@ fn goaway_ends_the_connection_after_its_streams() {
     server.connection.shut_down(&mut server.out);
     // A request after the last stream is ignored, but its fields change the dynamic table.
     let late = [&block(GET)[..], b"\x40\x01x\x01y"].concat();
-    server.receive(&frame(HEADERS, 5, 5, &late)).unwrap();
+    let rest = [frame(DATA, 0, 5, b"x"), headers(5, &[("x", "y")], true)].concat();
+    server.receive(&[frame(HEADERS, END_HEADERS, 5, &late), rest].concat()).unwrap();
     assert_eq!(server.events(), [""; 0]);
     let last: Vec<_> = server.sent().iter().map(|frame| frame.payload[3]).collect();
     assert_eq!(last, [0xff, 3]);

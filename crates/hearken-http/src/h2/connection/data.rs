@@ -41,10 +41,10 @@ impl Connection {
         }
         self.budgets.earn(content as usize, &self.config.limits);
 
-        let is_recent = self.recent_resets.contains(&id);
+        let is_ignored = self.ignores(id);
         let is_server = self.is_server;
         let error = match self.streams.get(id) {
-            None if is_recent => None,
+            None if is_ignored => None,
             None => Some((ErrorCode::STREAM_CLOSED, "DATA on a closed stream")),
             Some(stream) => {
                 stream.receive_window -= i64::from(len);

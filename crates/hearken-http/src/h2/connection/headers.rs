@@ -186,11 +186,11 @@ impl Connection {
     #[cold]
     #[inline(never)]
     fn section_of_known(&mut self, id: u32, end: bool) -> Result<Section, ConnectionError> {
-        let is_unused = self.is_unused(id);
+        let (is_unused, is_ignored) = (self.is_unused(id), self.ignores(id));
         let Some(stream) = self.streams.get(id) else {
             return match () {
                 () if is_unused => Err(ConnectionError::protocol("HEADERS on an invalid stream")),
-                () if self.recent_resets.contains(&id) => Ok(Section::Ignore),
+                () if is_ignored => Ok(Section::Ignore),
                 () => Err(ConnectionError::new(
                     ErrorCode::STREAM_CLOSED,
                     "HEADERS on a closed stream",

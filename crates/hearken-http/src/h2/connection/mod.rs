@@ -175,6 +175,12 @@ impl Connection {
         }
     }
 
+    /// Returns whether frames on a stream that does not exist are ignored: the peer may have sent them before it
+    /// received a reset or GOAWAY.
+    fn ignores(&self, id: u32) -> bool {
+        id > self.last_accepted || self.recent_resets.contains(&id)
+    }
+
     /// Returns whether a stream was never used.
     fn is_unused(&self, id: u32) -> bool {
         id > self.last_stream || id.is_multiple_of(2)

@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Appends content and returns how many bytes of it the windows permitted, which may be 0. `end` ends the
+    /// Appends content, which follows the head, and returns how many bytes of it the windows permitted, which may be 0. `end` ends the
     /// stream if all bytes were accepted.
     ///
     /// If fewer were accepted, the stream waits: [`next_writable`](Self::next_writable) returns it when it can

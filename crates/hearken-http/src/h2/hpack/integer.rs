@@ -14,7 +14,10 @@ pub(super) fn decode(first: u8, bits: u32, rest: &[u8]) -> Result<(usize, &[u8])
     if usize::from(prefix) < max {
         return Ok((prefix.into(), rest));
     }
-    decode_long(max, rest)
+    match rest {
+        [byte @ ..0x80, rest @ ..] => Ok((max + usize::from(*byte), rest)),
+        _ => decode_long(max, rest),
+    }
 }
 
 #[cold]
@@ -40,7 +43,10 @@ pub(super) fn encode(out: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     if value < max {
         return out.push(first | value as u8);
     }
-    encode_long(out, first, max, value);
+    match value - max {
+        rest @ ..0x80 => out.extend_from_slice(&[first | max as u8, rest as u8]),
+        _ => encode_long(out, first, max, value),
+    }
 }
 
 #[inline(never)]
