@@ -16,9 +16,10 @@
 //! `busy=K` polls in a loop, as the server of the paper does: a wait sleeps only after K calls in
 //! sequence have found nothing. The paper tunes K for each mechanism.
 //!
-//! `threads=2` is the multithreaded version for multiprocessors: a second thread polls the inactive
-//! descriptors, and the waiting thread polls only the active ones. There is one inactive set, and
-//! one event makes a descriptor active. With `tuning=adaptive`, all of up to 16 descriptors are
+//! `threads=2` is the multithreaded version for multiprocessors (Section 4.2): a second thread polls
+//! the inactive descriptors, and the waiting thread polls only the active ones. The paper has a
+//! thread for each set, and finds that slower than poll(2). Here there is one inactive set, and one
+//! event makes a descriptor active. With `tuning=adaptive`, all of up to 16 descriptors are
 //! active. `locality/helper.rs` describes the hand-over. The
 //! mechanism must be opened in the thread that waits.
 //!
@@ -288,8 +289,8 @@ impl Open for Locality {
         },
         OptionSpec {
             name: "threads",
-            help: "with 2, a second thread polls the inactive descriptors (Liu and Chen 2004, the \
-                   multithreaded version for SMP)",
+            help: "with 2, a second thread polls the inactive descriptors (Liu and Chen 2004, 4.2: \
+                   the multithreaded version for SMP)",
             values: Values::OneOf(&["1", "2"]),
         },
     ];

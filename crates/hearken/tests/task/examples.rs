@@ -21,6 +21,9 @@ mod task_echo;
 #[path = "../../examples/task_hyper.rs"]
 mod task_hyper;
 #[allow(dead_code)]
+#[path = "../../examples/task_hyper_services.rs"]
+mod task_hyper_services;
+#[allow(dead_code)]
 #[path = "../../examples/task_proxy.rs"]
 mod task_proxy;
 
@@ -30,6 +33,7 @@ pub(crate) fn tests() -> Tests {
         echo_returns_what_it_receives
         chat_distributes_lines
         hyper_says_hello
+        hyper_runs_its_services
         proxy_forwards_both_directions
     }
 }
@@ -112,5 +116,26 @@ fn hyper_says_hello() {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         assert_eq!(text.matches("Hello World!").count(), 2, "{text}");
+    });
+}
+
+fn hyper_runs_its_services() {
+    with_server(task_hyper_services::serve, |address| {
+        for (request, body, expected) in [
+            ("POST /echo", "abc", "\r\nabc"),
+            ("POST /echo/uppercase", "abc", "\r\nABC"),
+            ("POST /echo/reversed", "abc", "\r\ncba"),
+            ("POST /json", "{\"a\":1}", "{\"a\":1,\"test\":\"hearken\"}"),
+            ("GET /client", "", "{\"test\":\"hearken\",\"value\":1}"),
+            ("GET /", "", "404 Not Found"),
+        ] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let length = body.len();
+            let fields = format!("host: test\r\nconnection: close\r\ncontent-length: {length}");
+            write!(stream, "{request} HTTP/1.1\r\n{fields}\r\n\r\n{body}").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.contains(expected), "{request}: {text}");
+        }
     });
 }
