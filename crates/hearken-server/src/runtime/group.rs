@@ -5,11 +5,11 @@
 //! descriptor table.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use hearken::io::StreamSocket;
 use hearken::timer::Time;
 
 use super::metrics::{Error, WorkerMetrics};
@@ -25,7 +25,7 @@ const NEVER: u64 = u64::MAX;
 /// A connection that one thread hands to another.
 #[derive(Debug)]
 pub(crate) struct HandedOver {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: StreamSocket,
     /// The client's address, if addresses are needed.
     pub(crate) peer: Option<SocketAddr>,
     /// Whether another member has answered requests on the connection, which is idle.
@@ -394,7 +394,8 @@ mod tests {
     use super::*;
 
     fn connection() -> HandedOver {
-        let socket = std::fs::File::open("/dev/null").unwrap().into();
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let socket = StreamSocket::new(socket.into()).unwrap();
         HandedOver { socket, peer: None, is_served: false }
     }
 
@@ -505,7 +506,8 @@ mod models {
     use super::*;
 
     fn connection() -> HandedOver {
-        let socket = std::fs::File::open("/dev/null").unwrap().into();
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let socket = StreamSocket::new(socket.into()).unwrap();
         HandedOver { socket, peer: None, is_served: false }
     }
 

@@ -16,7 +16,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::peek::{self, PeekResult};
-use super::{Address, ConnectOptions, FilePart, ListenOptions, sockets};
+use super::{Address, ConnectOptions, FilePart, ListenOptions, StreamSocket, sockets};
 use crate::mechanism::Source;
 use crate::sys;
 use crate::timer::Time;
@@ -44,8 +44,8 @@ pub trait Kernel: fmt::Debug {
     /// when this returns; a Unix socket is connected.
     fn connect(&self, address: &Address, options: &ConnectOptions) -> io::Result<Self::Socket>;
 
-    /// Prepares a connected socket: [`Io::adopt`](super::Io::adopt).
-    fn prepare(&self, socket: OwnedFd) -> io::Result<Self::Socket> {
+    /// Takes a connected socket: [`Io::adopt`](super::Io::adopt).
+    fn take(&self, socket: StreamSocket) -> io::Result<Self::Socket> {
         let _ = socket;
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -158,9 +158,8 @@ impl Kernel for Linux {
         sockets::connect(address, options)
     }
 
-    fn prepare(&self, socket: OwnedFd) -> io::Result<OwnedFd> {
-        sockets::prepare(&socket)?;
-        Ok(socket)
+    fn take(&self, socket: StreamSocket) -> io::Result<OwnedFd> {
+        Ok(socket.into())
     }
 
     fn pipe(&self) -> Result<Pipe, Errno> {

@@ -39,7 +39,7 @@ pub use buffer::{Buffer, Pool};
 pub use named::UnknownName;
 pub use peek::PeekResult;
 pub use select::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
-pub use sockets::create_listener;
+pub use sockets::{StreamSocket, create_listener};
 
 /// Options of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -292,12 +292,11 @@ pub trait Io {
     fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token>;
 
     /// Adds a connected stream socket, such as one that another thread accepted. It is not yet
-    /// started. The socket becomes non-blocking and close-on-exec, and sends small messages
-    /// immediately (`TCP_NODELAY`). Nothing else may use its open file.
+    /// started. Nothing else may use its open file.
     ///
     /// # Errors
-    /// Errors of the kernel: not a socket. `Unsupported` over a simulated network.
-    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+    /// `Unsupported` over a simulated network.
+    fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
         let _ = socket;
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -309,7 +308,7 @@ pub trait Io {
     /// end of the stream or a failure, and if the implementation may be receiving at this moment, as
     /// [`uring`] and simulated networks do. Received bytes that the caller has not taken yet remain in
     /// the socket.
-    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+    fn release(&mut self, token: Token) -> Option<StreamSocket> {
         let _ = token;
         None
     }

@@ -36,7 +36,7 @@ use super::shared::{self, Backend};
 use super::{
     Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing, Pool,
 };
-use super::{CloseMode, PeekResult, Relay, SendOutcome};
+use super::{CloseMode, PeekResult, Relay, SendOutcome, StreamSocket};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Sharing, Trigger};
 use crate::timer::{Time, Wheel};
@@ -231,18 +231,18 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
             let reason = "the mechanism reports the events of a socket to one instance only";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
-        let socket = self.kernel.prepare(socket)?;
+        let socket = self.kernel.take(StreamSocket::new(socket)?)?;
         let mut state = State::LISTENER | State::SHARED;
         state.set(State::REPORTS_PEERS, options.peers && socket.local_addr().is_ok());
         Ok(self.register(socket, state))
     }
 
-    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
-        let socket = self.kernel.prepare(socket)?;
+    fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
+        let socket = self.kernel.take(socket)?;
         Ok(self.register(socket, self.connected_state()))
     }
 
-    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+    fn release(&mut self, token: Token) -> Option<StreamSocket> {
         let (fd, socket) = self.socket_mut(token)?;
         fd.descriptor()?;
         let busy = State::LISTENER
@@ -256,7 +256,8 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
         }
         self.wheel.cancel(token.slot());
         self.sockets[token.slot() as usize] = Socket::default();
-        self.registry.remove(token).and_then(K::Socket::into_descriptor)
+        let socket = self.registry.remove(token).and_then(K::Socket::into_descriptor)?;
+        Some(StreamSocket::prepared(socket))
     }
 
     fn start(&mut self, token: Token) {

@@ -89,15 +89,35 @@ fn connecting(addr: SocketAddr, options: &ConnectOptions) -> io::Result<OwnedFd>
     }
 }
 
-/// Makes a connected stream socket non-blocking and close-on-exec, and a TCP socket send small
-/// messages immediately.
-pub(super) fn prepare(fd: &OwnedFd) -> io::Result<()> {
-    fcntl_setfd(fd, FdFlags::CLOEXEC)?;
-    ioctl_fionbio(fd, true)?;
-    if sockopt::socket_domain(fd)? != AddressFamily::UNIX {
-        sockopt::set_tcp_nodelay(fd, true)?;
+/// A stream socket that is non-blocking and close-on-exec, and sends small messages immediately
+/// (`TCP_NODELAY`).
+#[derive(Debug)]
+pub struct StreamSocket(OwnedFd);
+
+impl StreamSocket {
+    /// Sets the options of the socket.
+    ///
+    /// # Errors
+    /// Errors of the kernel: not a socket.
+    pub fn new(socket: OwnedFd) -> io::Result<StreamSocket> {
+        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        ioctl_fionbio(&socket, true)?;
+        if sockopt::socket_domain(&socket)? != AddressFamily::UNIX {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+        }
+        Ok(StreamSocket(socket))
     }
-    Ok(())
+
+    /// Creates it from a socket that has the options already.
+    pub(super) fn prepared(socket: OwnedFd) -> StreamSocket {
+        StreamSocket(socket)
+    }
+}
+
+impl From<StreamSocket> for OwnedFd {
+    fn from(socket: StreamSocket) -> OwnedFd {
+        socket.0
+    }
 }
 
 fn connected(path: &Path) -> io::Result<OwnedFd> {

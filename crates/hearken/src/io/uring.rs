@@ -58,7 +58,7 @@ use super::shared::{self, Backend};
 use super::{
     Address, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing, Pool,
 };
-use super::{CloseMode, PeekResult, Relay, SendOutcome};
+use super::{CloseMode, PeekResult, Relay, SendOutcome, StreamSocket};
 use crate::event::Token;
 use crate::mechanism::{Counters, OptionSpec, Options, Source, Unavailable, Values};
 use crate::ring::{CompletionMode, Cqe, Ring, RingInterface, Sqe, op};
@@ -415,14 +415,14 @@ impl<R: RingInterface, K: RingKernel> Io for UringIo<R, K> {
     }
 
     fn share_listener(&mut self, socket: OwnedFd, options: &ListenOptions) -> io::Result<Token> {
-        let socket = self.kernel.prepare(socket)?;
+        let socket = self.kernel.take(StreamSocket::new(socket)?)?;
         let mut state = State::LISTENER;
         state.set(State::REPORTS_PEERS, options.peers && socket.local_addr().is_ok());
         Ok(self.sockets.insert(socket, state))
     }
 
-    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
-        let socket = self.kernel.prepare(socket)?;
+    fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
+        let socket = self.kernel.take(socket)?;
         Ok(self.sockets.insert(socket, State::empty()))
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearken::Token;
-use hearken::io::{Io, ListenOptions, Relay};
+use hearken::io::{Io, ListenOptions, Relay, StreamSocket};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -316,7 +316,8 @@ pub(crate) fn adopts_sockets_of_the_standard_library<I: Relay>(case: &Case<'_, I
     let listener = TcpListener::bind(loopback()).unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.write_all(b"request").unwrap();
-    let token = net.io.adopt(listener.accept().unwrap().0.into()).unwrap();
+    let token =
+        net.io.adopt(StreamSocket::new(listener.accept().unwrap().0.into()).unwrap()).unwrap();
     net.run_until_idle();
     assert_eq!(net.seen(token).received, b"");
     assert_eq!(net.io.peer_addr(token).unwrap(), client.local_addr().unwrap());
@@ -332,7 +333,7 @@ pub(crate) fn adopts_sockets_of_the_standard_library<I: Relay>(case: &Case<'_, I
     client.read_to_string(&mut received).unwrap();
     assert_eq!(received, "response");
     let file = file(b"not a socket");
-    let error = net.io.adopt(file.try_clone().unwrap()).unwrap_err();
+    let error = StreamSocket::new(file.try_clone().unwrap()).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::NOTSOCK.raw_os_error()));
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::event::Token;
 use crate::io::{Address, CloseMode, Completion, CompletionKind, ConnectOptions, Io};
-use crate::io::{ListenOptions, Outgoing, PeekResult, Pool, Relay, RelayEnd, SendOutcome};
+use crate::io::{
+    ListenOptions, Outgoing, PeekResult, Pool, Relay, RelayEnd, SendOutcome, StreamSocket,
+};
 use crate::mechanism::Counters;
 use crate::timer::Time;
 use crate::waker::Waker;
@@ -223,13 +225,13 @@ impl<I: Io> Io for Checked<I> {
         Ok(token)
     }
 
-    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+    fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
         let token = self.io.adopt(socket)?;
         self.insert(token, Record::default());
         Ok(token)
     }
 
-    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+    fn release(&mut self, token: Token) -> Option<StreamSocket> {
         let socket = self.io.release(token)?;
         self.open_sockets.remove(token);
         self.check_open_count();
