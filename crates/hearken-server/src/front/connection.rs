@@ -388,4 +388,19 @@ mod tests {
         table.insert_client(token(5));
         assert_eq!((table.open(), table.owner(token(5))), (1, Owner::Client));
     }
+
+    #[test]
+    fn records_changes_in_order() {
+        let mut table = Connections::with_capacity(0);
+        table.insert_client(token(1));
+        assert_eq!((table.has_changes(), table.next_change()), (false, None));
+        table.record_changes();
+        table.remove(token(1));
+        table.remove(token(1));
+        table.insert_handler(token(1), 0, 0);
+        assert!(table.has_changes());
+        let changes: Vec<_> = std::iter::from_fn(|| table.next_change()).collect();
+        assert_eq!(changes, [TableChange::Closed(token(1)), TableChange::Opened(token(1))]);
+        assert!(!table.has_changes());
+    }
 }
