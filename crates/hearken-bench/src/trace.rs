@@ -53,7 +53,7 @@ impl TracePlan {
     }
 }
 
-/// How far the process runs until its next stop.
+/// The distance to the next stop of the process.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Step {

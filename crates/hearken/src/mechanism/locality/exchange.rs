@@ -41,7 +41,7 @@ struct State<L, E> {
     error: Option<io::Error>,
 }
 
-/// What the waiting thread has while it holds the helper.
+/// The descriptors that the waiting thread takes when it holds the helper.
 #[derive(Debug)]
 pub(super) struct Held<L, E> {
     pub(super) list: L,
@@ -59,7 +59,7 @@ pub(super) struct Turn {
     pub(super) sleeps: bool,
 }
 
-/// What the helper does after a poll.
+/// The helper's next actions after a poll.
 #[derive(Debug)]
 pub(super) struct Next {
     /// Whether it notifies the waiting thread.

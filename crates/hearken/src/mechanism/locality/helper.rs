@@ -34,7 +34,6 @@ use crate::event::Interest;
 use crate::mechanism::poll::{Entry, List, Position};
 use crate::mechanism::{NO_EVENT, Unavailable};
 use crate::sys;
-use crate::waker::Wakeups;
 
 /// The number of waits after which a poll is requested, and after which it must have ended. A
 /// descriptor becomes ready at worst just after the first, and is found by the second poll.
@@ -154,7 +153,7 @@ impl Helper {
     pub(super) fn on_notified(&mut self) -> io::Result<Vec<Entry>> {
         // Before the descriptors are taken, so that no later notification is lost.
         self.calls += 1;
-        if !Wakeups::drain(&self.socket) {
+        if !drain(&self.socket) {
             self.check_table()?; // (b)
         }
         self.exchange.take_found().map(|found| self.mark_active(found))
@@ -276,6 +275,11 @@ impl Drop for Helper {
     }
 }
 
+/// Reads notifications and returns whether there were any. More than 64 remain for the next read.
+fn drain(socket: &OwnedFd) -> bool {
+    rustix::io::read(socket, &mut [0; 64]).is_ok_and(|count| count > 0)
+}
+
 /// The helper thread.
 struct Poller {
     exchange: Arc<Exchange<List, Entry>>,
@@ -326,7 +330,7 @@ impl Poller {
     /// Moves the ready descriptors from the list to `found`. The socket stays the first entry.
     fn take_ready(&self, list: &mut List, found: &mut Vec<Entry>) {
         if list.is_ready(0) {
-            Wakeups::drain(&self.socket);
+            drain(&self.socket);
         }
         for index in (1..list.len()).rev() {
             if list.is_ready(index) {

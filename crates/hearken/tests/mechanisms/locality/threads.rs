@@ -25,7 +25,7 @@ fn threaded(n: u32, sleep: &str) -> World {
 }
 
 /// Waits until all descriptors but `active` are inactive.
-fn settle(world: &mut World, active: usize) {
+fn wait_until_inactive(world: &mut World, active: usize) {
     while world.sets().0 > active {
         world.wait_without_events(1);
     }
@@ -34,7 +34,7 @@ fn settle(world: &mut World, active: usize) {
 fn a_wait_polls_active_descriptors_only() {
     let _lock = lock_many_descriptors();
     let mut world = threaded(3, "4000").with(1000);
-    settle(&mut world, 0);
+    wait_until_inactive(&mut world, 0);
     assert_eq!(world.sets(), (0, 0, 1000));
     for _ in 0..500 {
         world.event(600);
@@ -51,7 +51,7 @@ fn a_wait_polls_active_descriptors_only() {
 fn a_wait_without_timeout_finds_inactive_descriptors() {
     let mut world = threaded(2, "4000").with(200);
     for round in 0..100 {
-        settle(&mut world, 0);
+        wait_until_inactive(&mut world, 0);
         let peer = world.sockets[round % 7].1.try_clone().unwrap();
         let writer = thread::spawn(move || {
             thread::sleep(Duration::from_micros(50 * (round as u64 % 5)));
@@ -73,20 +73,20 @@ fn closing_an_inactive_descriptor_closes_its_file() {
     let mut world = threaded(2, "4000").with(100);
     for at in 0..50 {
         if at % 3 == 0 {
-            settle(&mut world, 0);
+            wait_until_inactive(&mut world, 0);
         }
         let (token, peer) = &mut world.sockets[at];
         assert!(world.registry.close(*token));
         peer.set_nonblocking(true).unwrap();
         assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "the end of the stream arrives at once");
     }
-    settle(&mut world, 0);
+    wait_until_inactive(&mut world, 0);
     assert_eq!(world.sets(), (0, 0, 50));
 }
 
 fn a_changed_or_locked_descriptor_becomes_active() {
     let mut world = threaded(2, "4000").with(3);
-    settle(&mut world, 0);
+    wait_until_inactive(&mut world, 0);
     let [changed, locked, _] = [0, 1, 2].map(|at| world.sockets[at].0);
     world.registry.declare(changed, Interest::all()).unwrap();
     assert_eq!(world.sets(), (1, 0, 2));
