@@ -6,6 +6,8 @@ use super::{ENTRY_OVERHEAD, FieldClass};
 
 /// Maximum size of a table in bytes for any setting, so that the length of a line fits into 16 bits.
 pub(super) const MAX_TABLE_BYTES: usize = 60_000;
+/// Minimum growth of the memory for lines in bytes: small, because idle connections keep their tables.
+const GROWTH_BYTES: usize = 256;
 /// Bytes of a line other than name and value.
 const LINE_OVERHEAD: usize = ": \r\n".len();
 
@@ -95,6 +97,9 @@ impl DynamicTable {
             let (len, name_len) = (len as u16, name_len as u16);
             self.entries.push_back(Entry { at, len, name_len, class });
             self.size += size;
+            if self.lines.capacity() - self.lines.len() < len.into() {
+                self.lines.reserve_exact(usize::from(len).next_multiple_of(GROWTH_BYTES));
+            }
         }
         fits
     }
