@@ -13,9 +13,9 @@ use crate::response::Response;
 pub enum Event<'s> {
     /// The head of a request, in the form of HTTP/1.1.
     ///
-    /// The body is framed by DATA frames, whatever [`Request::body`] says: a length, or chunked if the client
-    /// announced none. An extended CONNECT is a GET request with an Upgrade field. After a response with status
-    /// 101 the stream is a tunnel, as it is after a successful response to CONNECT.
+    /// The body is framed by DATA frames, whatever [`Request::body`] says: a length, or chunked if the
+    /// client announced none. An extended CONNECT is a GET request with an Upgrade field. After a response
+    /// with status 101 the stream is a tunnel, as it is after a successful response to CONNECT.
     Request {
         /// The new stream.
         stream: StreamId,
@@ -68,8 +68,8 @@ pub enum Event<'s> {
         /// Description of the peer's error, or an empty string if the peer reset the stream.
         reason: &'static str,
     },
-    /// A GOAWAY frame: the peer will not process new streams. [`Event::Reset`] with `REFUSED_STREAM` follows for each
-    /// request that it did not process.
+    /// A GOAWAY frame: the peer will not process new streams. [`Event::Reset`] with `REFUSED_STREAM`
+    /// follows for each request that it did not process.
     Goaway {
         /// Error code.
         code: ErrorCode,

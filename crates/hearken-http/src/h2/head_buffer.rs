@@ -11,8 +11,8 @@ const MAX_RETAINED_BYTES: usize = 64 * 1024;
 
 /// Memory for decoded heads, which [`Connection::receive`](super::Connection::receive) reuses.
 ///
-/// All connections of a thread can share one, because an [`Event`](super::Event) borrows it only until the next
-/// call.
+/// All connections of a thread can share one, because an [`Event`](super::Event) borrows it only until the
+/// next call.
 #[derive(Debug)]
 pub struct HeadBuffer {
     /// Field lines from [`GAP`] on.
@@ -253,7 +253,8 @@ impl HeadBuffer {
         self.count_line();
     }
 
-    /// Examines a line whose class is not below `special`. Returns whether it belongs to the lines of the head.
+    /// Examines a line whose class is not below `special`. Returns whether it belongs to the lines of the
+    /// head.
     #[inline(always)]
     fn examine(
         &mut self,

@@ -22,8 +22,9 @@ pub struct Config {
 /// another consequence. Only servers apply [`max_resets`](Self::max_resets).
 ///
 /// Overhead is the size of frames that transfer neither fields nor content: PING, SETTINGS, PRIORITY,
-/// PRIORITY_UPDATE, WINDOW_UPDATE, RST_STREAM, GOAWAY, empty DATA, padding and unknown types. A budget of bytes bounds
-/// it. Each byte of a field block or of content, in either direction, returns one byte to the budget.
+/// PRIORITY_UPDATE, WINDOW_UPDATE, RST_STREAM, GOAWAY, empty DATA, padding and unknown types. A budget of
+/// bytes bounds it. Each byte of a field block or of content, in either direction, returns one byte to the
+/// budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Limits on heads and trailer sections after decompression. Larger heads result in
@@ -31,8 +32,8 @@ pub struct Limits {
     pub head: HeadLimits,
     /// Maximum number of streams at a time [default: 100]. More result in `REFUSED_STREAM`.
     pub max_streams: u32,
-    /// Maximum number of streams that end by a reset, from the client or provoked by it, in excess of streams
-    /// that end normally [default: 100]. Prevents rapid resets (CVE-2023-44487, CVE-2025-8671).
+    /// Maximum number of streams that end by a reset, from the client or provoked by it, in excess of
+    /// streams that end normally [default: 100]. Prevents rapid resets (CVE-2023-44487, CVE-2025-8671).
     pub max_resets: u32,
     /// Maximum number of CONTINUATION frames of a field block [default: 8].
     pub max_continuations: u32,
@@ -60,8 +61,8 @@ pub struct Limits {
     /// Maximum size of the dynamic table for received fields in bytes, at most 60,000 [default: 4 KiB].
     /// A larger table results in `COMPRESSION_ERROR`.
     pub decoder_table_bytes: usize,
-    /// Maximum size of the dynamic table for sent fields in bytes, at most 60,000 [default: 4 KiB]. The peer may
-    /// reduce it.
+    /// Maximum size of the dynamic table for sent fields in bytes, at most 60,000 [default: 4 KiB]. The
+    /// peer may reduce it.
     pub encoder_table_bytes: usize,
 }
 

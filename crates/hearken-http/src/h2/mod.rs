@@ -1,9 +1,9 @@
 //! HTTP/2 (RFC 9113) without I/O, for servers and clients.
 //!
-//! A [`Connection`] converts received bytes to [events](Event) and commands to bytes. Heads are translated to the
-//! form of HTTP/1.1, so that a [`Request`](crate::Request) or [`Response`](crate::Response) is processed
-//! and forwarded like one of HTTP/1.1. Messages that RFC 9113 section 8 forbids are rejected before the
-//! translation. [`Limits`] bound the memory and the work that a peer can cause.
+//! A [`Connection`] converts received bytes to [events](Event) and commands to bytes. Heads are translated
+//! to the form of HTTP/1.1, so that a [`Request`](crate::Request) or [`Response`](crate::Response) is
+//! processed and forwarded like one of HTTP/1.1. Messages that RFC 9113 section 8 forbids are rejected
+//! before the translation. [`Limits`] bound the memory and the work that a peer can cause.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,14 +43,15 @@
 //!
 //! # Turns
 //!
-//! A server calls [`Connection::receive`] until it returns `None`, processes the events, and sends the output of all
-//! streams at once. Then it calls [`Connection::output_sent`]. While output is waiting to be sent, it receives nothing more. When
-//! all output was sent, it takes streams from [`Connection::next_writable`] and continues their content.
+//! A server calls [`Connection::receive`] until it returns `None`, processes the events, and sends the
+//! output of all streams at once. Then it calls [`Connection::output_sent`]. While output is waiting to be
+//! sent, it receives nothing more. When all output was sent, it takes streams from
+//! [`Connection::next_writable`] and continues their content.
 //!
 //! # Priorities
 //!
-//! The Priority field and PRIORITY_UPDATE frames (RFC 9218) determine the order in which waiting streams continue. The
-//! priorities of RFC 7540 are ignored.
+//! The Priority field and PRIORITY_UPDATE frames (RFC 9218) determine the order in which waiting streams
+//! continue. The priorities of RFC 7540 are ignored.
 
 mod budget;
 mod connection;

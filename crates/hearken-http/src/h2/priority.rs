@@ -14,7 +14,8 @@ use crate::class::trim;
 pub struct Priority {
     /// Urgency from 0, the highest, to 7. Responses of lower urgency are sent first.
     pub urgency: u8,
-    /// Whether responses of the same urgency share the connection instead of being sent one after the other.
+    /// Whether responses of the same urgency share the connection instead of being sent one after the
+    /// other.
     pub incremental: bool,
 }
 
@@ -40,8 +41,8 @@ impl Priority {
 
 /// The priority of a response to a client that sent none.
 ///
-/// It is incremental, unlike the default of RFC 9218 section 4: clients without priorities expect that a long
-/// response does not delay others.
+/// It is incremental, unlike the default of RFC 9218 section 4: clients without priorities expect that a
+/// long response does not delay others.
 impl Default for Priority {
     fn default() -> Self {
         Self { urgency: 3, incremental: true }

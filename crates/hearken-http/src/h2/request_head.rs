@@ -1,7 +1,7 @@
 //! Translation of decoded fields into the head of an HTTP/1.1 request.
 //!
-//! The parser of HTTP/1.1 would return the same request for the head. Fields are collected and validated by the
-//! code of that parser.
+//! The parser of HTTP/1.1 would return the same request for the head. Fields are collected and validated by
+//! the code of that parser.
 
 use super::head_buffer::{GAP, HeadBuffer, Problem, Span, prepend};
 use super::priority::Priority;
@@ -40,8 +40,8 @@ pub(super) enum Form {
 }
 
 impl HeadBuffer {
-    /// Translates the fields of a request. `has_body` is false if the stream has ended. `nonce` determines the
-    /// key of a WebSocket request.
+    /// Translates the fields of a request. `has_body` is false if the stream has ended. `nonce` determines
+    /// the key of a WebSocket request.
     pub(super) fn request(
         &mut self,
         limits: &Limits,

@@ -12,8 +12,8 @@ const NO_LIMITS: Limits =
     Limits { max_head_bytes: usize::MAX, max_fields: usize::MAX, max_target_bytes: 0 };
 
 impl HeadBuffer {
-    /// Translates the fields of a response to a request with this method. `is_upgrade` means that the request
-    /// was an extended CONNECT for a WebSocket. `has_body` is false if the stream has ended.
+    /// Translates the fields of a response to a request with this method. `is_upgrade` means that the
+    /// request was an extended CONNECT for a WebSocket. `has_body` is false if the stream has ended.
     pub(super) fn response(
         &mut self,
         method: Method<'_>,

@@ -6,8 +6,8 @@ use hearken_http::h2::{Config, Connection, ErrorCode, HeadBuffer, PREFACE};
 
 use crate::raw::*;
 
-/// Returns the error that bytes cause, on a connection where stream 1 is open, 3 is half-closed by the client, and 5
-/// is closed.
+/// Returns the error that bytes cause, on a connection where stream 1 is open, 3 is half-closed by the
+/// client, and 5 is closed.
 fn error_of(bytes: &[u8]) -> ErrorCode {
     let mut server = Endpoint::server(Config::default());
     server.receive(&headers(1, POST, false)).unwrap();

@@ -4,7 +4,8 @@ use hearken_http::h2::{Config, ErrorCode, Limits};
 
 use crate::raw::*;
 
-/// Sends `attack(n)` for n = 0, 1, … until the connection ends. Returns how often it was sent and the reason.
+/// Sends `attack(n)` for n = 0, 1, … until the connection ends. Returns how often it was sent and the
+/// reason.
 fn repeat(config: Config, attack: impl FnMut(u32) -> Vec<u8>) -> (u32, &'static str) {
     repeat_on(&mut Endpoint::server(config), attack)
 }

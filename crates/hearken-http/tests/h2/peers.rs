@@ -26,8 +26,8 @@ struct Waiting {
 
 type OwnedFields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// An echo server: answers with the content of the request, or with as many bytes as the path says. The names of
-/// fields that start with `x-` are echoed too.
+/// Answers each request with its content, after as many bytes as the path says. Fields that start with `x-`
+/// are returned too.
 async fn serve(mut pipe: DuplexStream, config: Config) {
     let (mut out, mut head) = (Vec::new(), HeadBuffer::new());
     let mut server = Connection::server(Arc::new(config), &mut out);

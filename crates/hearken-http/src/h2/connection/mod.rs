@@ -27,9 +27,9 @@ const MAX_RECENT_RESETS: usize = 32;
 
 /// One endpoint of an HTTP/2 connection, without I/O.
 ///
-/// [`receive`](Self::receive) converts bytes to [events](Event). Commands and events append frames to an output
-/// buffer, which the caller sends. A connection stores neither requests nor content: its memory consists of its
-/// open streams, compression tables, and a frame or field block that is incomplete.
+/// [`receive`](Self::receive) converts bytes to [events](Event). Commands and events append frames to an
+/// output buffer, which the caller sends. A connection stores neither requests nor content: its memory
+/// consists of its open streams, compression tables, and a frame or field block that is incomplete.
 #[derive(Debug)]
 pub struct Connection {
     config: Arc<Config>,
@@ -112,7 +112,8 @@ impl Connection {
         self.streams.len()
     }
 
-    /// Returns whether all streams have ended and no new ones will begin, so that the caller closes the connection.
+    /// Returns whether all streams have ended and no new ones will begin, so that the caller closes the
+    /// connection.
     pub fn is_finished(&self) -> bool {
         self.is_shutting_down && self.streams.len() == 0
     }
@@ -175,8 +176,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether frames on a stream that does not exist are ignored: the peer may have sent them before it
-    /// received a reset or GOAWAY.
+    /// Returns whether frames on a stream that does not exist are ignored: the peer may have sent them
+    /// before it received a reset or GOAWAY.
     fn ignores(&self, id: u32) -> bool {
         id > self.last_accepted || self.recent_resets.contains(&id)
     }

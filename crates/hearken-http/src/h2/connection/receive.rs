@@ -35,12 +35,13 @@ pub(super) enum Step {
 }
 
 impl Connection {
-    /// Processes received bytes until the next event, and removes them from `input`. Appends frames for the peer
-    /// to `out`. Returns `None` after all bytes; the connection stores an incomplete frame.
+    /// Processes received bytes until the next event, and removes them from `input`. Appends frames for the
+    /// peer to `out`. Returns `None` after all bytes; the connection stores an incomplete frame.
     ///
     /// # Errors
     ///
-    /// The connection has failed, and `out` contains a GOAWAY frame. The caller sends it and closes the connection.
+    /// The connection has failed, and `out` contains a GOAWAY frame. The caller sends it and closes the
+    /// connection.
     #[inline]
     pub fn receive<'s, 'i: 's>(
         &mut self,
@@ -225,8 +226,8 @@ impl Connection {
     }
 }
 
-/// Returns the number of payload bytes that are needed before a frame is processed: all, but for frames whose
-/// payload is processed or ignored piece by piece.
+/// Returns the number of payload bytes that are needed before a frame is processed: all, but for frames
+/// whose payload is processed or ignored piece by piece.
 #[inline(always)]
 fn buffered_len(header: FrameHeader) -> usize {
     match header.kind {

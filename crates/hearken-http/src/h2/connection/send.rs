@@ -37,12 +37,12 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Connection {
-    /// Appends the head of a response, final or interim. `end` ends the stream. Returns false if the stream does
-    /// not exist or has already been answered.
+    /// Appends the head of a response, final or interim. `end` ends the stream. Returns false if the stream
+    /// does not exist or has already been answered.
     ///
-    /// Fields of a connection are omitted, so that `fields` may be those of an HTTP/1.1 response. Names must be
-    /// tokens and values valid. Status 101 becomes the 200 that answers extended CONNECT. On other streams, 101 is
-    /// invalid and nothing is sent.
+    /// Fields of a connection are omitted, so that `fields` may be those of an HTTP/1.1 response. Names
+    /// must be tokens and values valid. Status 101 becomes the 200 that answers extended CONNECT. On other
+    /// streams, 101 is invalid and nothing is sent.
     #[inline]
     pub fn respond<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
@@ -76,8 +76,8 @@ impl Connection {
         true
     }
 
-    /// Appends a request, given in the form of HTTP/1.1, and returns its new stream. `end` means that no body
-    /// follows.
+    /// Appends a request, given in the form of HTTP/1.1, and returns its new stream. `end` means that no
+    /// body follows.
     ///
     /// A request for an upgrade to a WebSocket becomes an extended CONNECT, which 101 answers.
     ///
@@ -165,11 +165,11 @@ impl Connection {
         }
     }
 
-    /// Appends content, which follows the head, and returns how many bytes of it the windows permitted, which may be 0. `end` ends the
-    /// stream if all bytes were accepted.
+    /// Appends content, which follows the head, and returns how many bytes of it the windows permitted,
+    /// which may be 0. `end` ends the stream if all bytes were accepted.
     ///
-    /// If fewer were accepted, the stream waits: [`next_writable`](Self::next_writable) returns it when it can
-    /// continue. If the stream does not exist, all bytes are discarded.
+    /// If fewer were accepted, the stream waits: [`next_writable`](Self::next_writable) returns it when it
+    /// can continue. If the stream does not exist, all bytes are discarded.
     #[inline]
     pub fn send_data(
         &mut self,
@@ -192,10 +192,11 @@ impl Connection {
         }
     }
 
-    /// Appends the header of one DATA frame for up to `len` bytes of content and returns the number of bytes, which
-    /// the caller sends directly after the header. Returns 0 if nothing can be sent now.
+    /// Appends the header of one DATA frame for up to `len` bytes of content and returns the number of
+    /// bytes, which the caller sends directly after the header. Returns 0 if nothing can be sent now.
     ///
-    /// Returns `None` if the stream does not exist or was ended. Otherwise like [`send_data`](Self::send_data).
+    /// Returns `None` if the stream does not exist or was ended. Otherwise like
+    /// [`send_data`](Self::send_data).
     #[inline]
     pub fn data_header(
         &mut self,
@@ -242,8 +243,8 @@ impl Connection {
 
     /// Returns the waiting stream whose content is sent next by priority, if its window permits any.
     ///
-    /// The stream waits until [`send_data`](Self::send_data) accepts all bytes of a call. Incremental streams
-    /// of the same urgency take turns.
+    /// The stream waits until [`send_data`](Self::send_data) accepts all bytes of a call. Incremental
+    /// streams of the same urgency take turns.
     #[inline]
     pub fn next_writable(&self) -> Option<StreamId> {
         if self.send_window <= 0 {
@@ -252,7 +253,8 @@ impl Connection {
         self.streams.next_waiting().map(StreamId)
     }
 
-    /// Appends a trailer section, which ends the stream. Returns false if the stream does not exist or was ended.
+    /// Appends a trailer section, which ends the stream. Returns false if the stream does not exist or was
+    /// ended.
     pub fn send_trailers<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         stream: StreamId,
@@ -299,10 +301,12 @@ impl Connection {
         frame::write_goaway(out, MAX_STREAM, ErrorCode::NO_ERROR, "");
     }
 
-    /// Accepts no new streams and appends GOAWAY with the last one that is processed. Open streams continue.
+    /// Accepts no new streams and appends GOAWAY with the last one that is processed. Open streams
+    /// continue.
     ///
-    /// The requests of a client that were sent before it knew are ignored, and the client repeats them. A caller that
-    /// waits for one round trip after [`announce_shut_down`](Self::announce_shut_down) avoids that.
+    /// The requests of a client that were sent before it knew are ignored, and the client repeats them. A
+    /// caller that waits for one round trip after [`announce_shut_down`](Self::announce_shut_down) avoids
+    /// that.
     pub fn shut_down(&mut self, out: &mut Vec<u8>) {
         let last = if self.is_server { self.last_stream } else { 0 };
         if self.is_server {

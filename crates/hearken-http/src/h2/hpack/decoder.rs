@@ -95,7 +95,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes a literal field whose first byte has a name index of `bits` bits. Returns the bytes after it.
+    /// Decodes a literal field whose first byte has a name index of `bits` bits. Returns the bytes after
+    /// it.
     #[inline]
     fn literal<'b>(
         &mut self,

@@ -39,8 +39,8 @@ impl DynamicTable {
         Self { entries: VecDeque::new(), lines: Vec::new(), base: 0, size: 0, max_size }
     }
 
-    /// Returns the line, the length of the name and the class of the entry with this index. The newest entry
-    /// has index 0.
+    /// Returns the line, the length of the name and the class of the entry with this index. The newest
+    /// entry has index 0.
     #[inline(always)]
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], usize, FieldClass)> {
         let position = self.entries.len().checked_sub(index)?.checked_sub(1)?;

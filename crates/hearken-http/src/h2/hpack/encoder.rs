@@ -1,8 +1,9 @@
 //! Encoding of field blocks.
 //!
-//! Fields that are likely to be repeated on a connection enter the dynamic table, Huffman-coded. All others are
-//! literals without Huffman coding, which cost the fewest instructions. Credentials and cookies are marked as
-//! never indexed (RFC 7541 section 7.1), because a proxy sends fields of many clients on one connection.
+//! Fields that are likely to be repeated on a connection enter the dynamic table, Huffman-coded. All others
+//! are literals without Huffman coding, which cost the fewest instructions. Credentials and cookies are
+//! marked as never indexed (RFC 7541 section 7.1), because a proxy sends fields of many clients on one
+//! connection.
 
 use super::dynamic_table::{DynamicTable, MAX_TABLE_BYTES};
 use super::static_table::{STATIC_TABLE, find_name};
@@ -155,7 +156,8 @@ impl Encoder {
         }
     }
 
-    /// Appends a field as an index of the dynamic table if possible, else as a literal that enters the table.
+    /// Appends a field as an index of the dynamic table if possible, else as a literal that enters the
+    /// table.
     #[inline]
     fn incremental(&mut self, out: &mut Vec<u8>, name_index: usize, name: &[u8], value: &[u8]) {
         let slot = hash(name_index, name, value);

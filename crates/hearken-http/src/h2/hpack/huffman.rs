@@ -62,8 +62,9 @@ const fn build() -> Code {
     code
 }
 
-/// The symbols that the next bits start with: up to two symbols in the lower 16 bits, the number of their bits
-/// from bit 16 on, and the number of symbols from bit 24 on. The number is 0 if the first code is longer.
+/// The symbols that the next bits start with: up to two symbols in the lower 16 bits, the number of their
+/// bits from bit 16 on, and the number of symbols from bit 24 on. The number is 0 if the first code is
+/// longer.
 static PAIRS: [u32; 1 << PAIR_BITS] = build_pairs();
 
 const fn build_pairs() -> [u32; 1 << PAIR_BITS] {

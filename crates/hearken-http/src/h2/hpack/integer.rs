@@ -5,8 +5,8 @@ use super::HpackError;
 /// Maximum number of bytes after the prefix.
 const MAX_BYTES: usize = 4;
 
-/// Decodes an integer whose first byte, `first`, has a prefix of `bits` bits. Returns the value and the bytes
-/// after it.
+/// Decodes an integer whose first byte, `first`, has a prefix of `bits` bits. Returns the value and the
+/// bytes after it.
 #[inline(always)]
 pub(super) fn decode(first: u8, bits: u32, rest: &[u8]) -> Result<(usize, &[u8]), HpackError> {
     let max = (1 << bits) - 1;

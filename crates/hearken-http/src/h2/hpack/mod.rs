@@ -1,7 +1,7 @@
 //! Field compression, RFC 7541.
 //!
-//! Table entries are stored as lines of an HTTP/1.1 head together with their class, so that an indexed field costs
-//! one copy and no validation.
+//! Table entries are stored as lines of an HTTP/1.1 head together with their class, so that an indexed
+//! field costs one copy and no validation.
 
 mod class;
 mod decoder;

@@ -96,8 +96,8 @@ static_table! {
     PLAIN "www-authenticate" ""
 }
 
-/// Returns the index of the first entry with this name, ignoring case. Names of pseudo-header fields are not
-/// found.
+/// Returns the index of the first entry with this name, ignoring case. Names of pseudo-header fields are
+/// not found.
 #[inline]
 pub(super) fn find_name(name: &[u8]) -> Option<usize> {
     let index = usize::from(NAME_INDEX[hash(name)?]);
@@ -105,7 +105,8 @@ pub(super) fn find_name(name: &[u8]) -> Option<usize> {
     eq_name(name, entry.name()).then_some(index)
 }
 
-/// Size of the hash table of names. It and the factors in [`hash`] were searched for a table without collisions.
+/// Size of the hash table of names. It and the factors in [`hash`] were searched for a table without
+/// collisions.
 const SLOTS: usize = 128;
 
 #[inline(always)]
