@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order};
 use hearken::timer::TimerPolicy;
+use hearken_server::Model;
 
 use super::Options;
 
@@ -41,9 +42,10 @@ impl Preset {
                 loops.order = Order::WaitFirst;
                 loops.accept_limit = Some(NonZeroU32::MIN);
             }
-            // Section 5: replies from memory, multi-accept, time stamps of all connections. Its
-            // threads make a call, and wait if it would block.
+            // Section 5: event threads, replies from memory, multi-accept, time stamps of all
+            // connections. Its threads make a call, and wait if it would block.
             Preset::Dphttpd => {
+                loops.model = Model::Tasks;
                 loops.order = Order::TryFirst;
                 loops.accept_limit = None;
                 loops.timers = TimerPolicy::Scan;

@@ -141,7 +141,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .flag("as")
     .unset("none", "\"userver\"")
     .details(
-        "Sets I/O order, interest, accepts, events per wait, close, replies and timeouts as in its \
+        "Sets model, I/O order, interest, accepts, events per wait, close, replies and timeouts as in its \
          paper. Other settings override it; --print-config prints the result. 'events' selects the \
          mechanism.",
     ),
