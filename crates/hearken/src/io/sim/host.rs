@@ -69,10 +69,12 @@ impl Host {
         self.with(|network, host| network.hosts[host].address)
     }
 
+    #[inline(always)]
     fn with<T>(&self, body: impl FnOnce(&mut Network, usize) -> T) -> T {
         body(&mut self.world.0.borrow_mut(), self.index)
     }
 
+    #[inline(always)]
     fn with_state<T>(&self, body: impl FnOnce(&mut HostState) -> T) -> T {
         self.with(|network, host| body(&mut network.hosts[host]))
     }

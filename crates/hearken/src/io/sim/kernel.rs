@@ -64,6 +64,8 @@ struct Inner {
     host: Host,
     faults: KernelFaults,
     table: RefCell<Table>,
+    /// Bytes of a file that is being sent.
+    file_buffer: RefCell<Vec<u8>>,
 }
 
 /// The descriptor table.
@@ -128,7 +130,8 @@ impl fmt::Debug for SimKernel {
 impl SimKernel {
     /// Creates a kernel over a host, which nothing else uses.
     pub fn new(host: &Host, faults: KernelFaults) -> SimKernel {
-        SimKernel(Rc::new(Inner { host: host.clone(), faults, table: RefCell::default() }))
+        let (table, file_buffer) = Default::default();
+        SimKernel(Rc::new(Inner { host: host.clone(), faults, table, file_buffer }))
     }
 
     /// Returns the host.
@@ -528,8 +531,10 @@ impl KernelSocket for SimSocket {
             return Err(Errno::IO);
         }
         let length = self.host().send_space(id).clamp(1, PIPE_SIZES[0]).min(max);
-        let mut bytes = vec![0; length];
-        let count = rustix::io::pread(&*part.file, &mut bytes, part.offset)?;
+        let mut bytes = self.kernel.0.file_buffer.borrow_mut();
+        let size = bytes.len().max(length);
+        bytes.resize(size, 0);
+        let count = rustix::io::pread(&*part.file, &mut bytes[..length], part.offset)?;
         if count == 0 {
             return Ok(0);
         }
