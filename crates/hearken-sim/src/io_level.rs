@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use hearken::Readiness;
 use hearken::io::Relay;
-use hearken::io::readiness::{InterestPolicy, Order, Policy};
+use hearken::io::readiness::{ClosePolicy, InterestPolicy, Order, Policy};
 use hearken::io::sim::{Decisions, KernelFaults, MechanismSettings, RingFaults};
 use hearken::io::sim::{SimIo, SimIoSettings, readiness, uring};
 use hearken::io::uring::{SendsBy, Settings};
 use hearken::mechanism::{ChangeCost, Trigger, Watches};
+use hearken::timer::TimerPolicy;
 
 use crate::scheduler::Program;
 use crate::swarm::{FaultLevel, draw, probability};
@@ -208,13 +209,16 @@ fn draw_kernel(decisions: &mut Decisions, level: FaultLevel) -> KernelFaults {
 fn draw_policy(decisions: &mut Decisions, io: &SimIoSettings, is_edge: bool) -> Policy {
     use InterestPolicy::{EveryState, Once, WhenNeeded};
     let mut policy = Policy::default();
-    policy.order = draw(decisions, &[Order::TryFirst, Order::WaitFirst]);
+    policy.order = draw(decisions, &[Order::TryFirst, Order::WaitFirst, Order::WaitToReceive]);
     // As for mechanisms that register both directions.
     policy.interest =
         draw(decisions, &[WhenNeeded, EveryState, if is_edge { Once } else { WhenNeeded }]);
     policy.accept_limit = draw(decisions, &[64, 1, 0]).try_into().ok();
     policy.turn_time = Duration::from_nanos(draw(decisions, &[1_000_000, 0, 1]));
     policy.batch = draw(decisions, &[512, 1, 3]);
+    policy.close = draw(decisions, &[ClosePolicy::Implicit, ClosePolicy::Explicit]);
+    policy.cork = draw(decisions, &[false, true]);
+    policy.timers = draw(decisions, &[TimerPolicy::Wheel, TimerPolicy::Scan]);
     (policy.turn_bytes, policy.buffers) = (io.turn_bytes, io.buffers);
     policy.buffer_size = io.buffer_size;
     policy

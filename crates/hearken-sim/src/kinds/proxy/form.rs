@@ -1,7 +1,7 @@
 //! The forms of a proxy: a reverse proxy, one that also opens tunnels, or a forward proxy.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use hearken::io::sim::World;
@@ -18,6 +18,17 @@ pub(super) const MAX_ADDRESSES: u32 = 4;
 const ECHO_PORT: u16 = 8100;
 /// The domain to which access is denied.
 const DENIED_DOMAIN: &str = "denied.example";
+/// Addresses that are not public, also those within IPv6 addresses.
+const PRIVATE: [IpAddr; 6] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0x7f00, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2002, 0x7f00, 1, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1)),
+];
+/// Hosts in the authority of a request to which access is denied.
+const DENIED_HOSTS: [&str; 3] = ["127.1", "[::1]", "[2001:db8::1]"];
 
 /// A form of a proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +64,11 @@ pub(super) fn draw_forward(simulation: &Simulation, origins: &mut OriginSettings
     }
     Forward {
         allow,
-        deny: vec![Rule::Domain(DENIED_DOMAIN.to_owned()), Rule::Network(closed_network(), 24)],
+        deny: vec![
+            Rule::Domain(DENIED_DOMAIN.to_owned()),
+            Rule::Network(closed_network(), 24),
+            Rule::Network(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0).into(), 32),
+        ],
         connect_ports: vec![ECHO_PORT],
         keepalive: simulation.draw(&[256, 256, 2, 1, 0]),
     }
@@ -71,13 +86,13 @@ pub(super) fn resolve(world: &World, name: &str, port: u16) -> LookupAnswer {
     let origin = SocketAddr::new(ORIGINS, port);
     let closed = SocketAddr::new(ORIGINS, 9);
     let denied = SocketAddr::new(closed_network(), port);
-    let local = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+    let private = || SocketAddr::new(PRIVATE[world.decide(PRIVATE.len() as u32) as usize], port);
     let answer = match draw(&[0, 0, 0, 1, 2, 3, 4, 5]) {
-        _ if name.starts_with("local") => Ok(vec![denied, local]),
+        _ if name.starts_with("local") => Ok(vec![denied, private()]),
         1 => Err(io::Error::other("temporary failure")),
         2 => Ok(Vec::new()),
         3 => Ok(vec![closed, origin]),
-        4 => Ok(vec![denied, local, origin]),
+        4 => Ok(vec![denied, private(), origin]),
         5 => Ok(vec![closed; 6]),
         _ => Ok(vec![origin]),
     };
@@ -106,7 +121,7 @@ pub(super) fn authority(choice: u32, origin: u16, is_tunnel: bool) -> (String, A
         9 => closed_network().to_string(),
         10 if is_tunnel => return (format!("{ORIGINS}:{FIRST_PORT}"), Access::Rejected(403)),
         10 => return (format!("local{origin}.example:{port}"), Access::Resolved),
-        _ => "127.1".to_owned(),
+        _ => DENIED_HOSTS[usize::from(origin) % DENIED_HOSTS.len()].to_owned(),
     };
     (format!("{name}:{port}"), Access::Rejected(403))
 }
