@@ -229,6 +229,12 @@ impl Facts<'_> {
                 return Some(Reason::Logged);
             }
         }
+        // The client may have the whole response before the proxy knows.
+        let is_late =
+            |line: &LogLine| matches!(&*line.outcome, "request-timeout" | "client-timeout");
+        if !record.is_cut && last.and_then(|last| lines.get(&last.id)).is_some_and(is_late) {
+            return Some(Reason::Logged);
+        }
         let is_incomplete = open.is_none_or(|open| open.sent_at.is_none());
         let cancels = self.limits.half_close == HalfClose::Cancel;
         if record.own.has_half_closed && (is_incomplete || cancels) {
