@@ -56,6 +56,12 @@ bitflags::bitflags! {
     pub struct Interest: u8 {
         /// Reading, receiving or accepting would not block.
         const READ = 1;
+        /// Priority data is available, such as urgent data of TCP (`EVENT_EXCEPT` of Banga, Mogul
+        /// and Druschel, `POLLPRI` of poll(2), the third set of select(2)).
+        ///
+        /// Refused with `EOPNOTSUPP` by mechanisms that do not
+        /// [report](crate::mechanism::Semantics::reports) [`Readiness::PRIORITY`].
+        const PRIORITY = 2;
         /// Writing or sending would not block, or a connect has completed or failed.
         const WRITE = 4;
     }
@@ -66,7 +72,8 @@ bitflags::bitflags! {
     ///
     /// Portable callers need only [`READABLE`](Readiness::READABLE) and
     /// [`WRITABLE`](Readiness::WRITABLE): every condition that ends a wait for reading or writing
-    /// (data, end of stream, hang-up, error) sets them. The other flags give the reason, if the
+    /// (data, end of stream, hang-up, error) sets them. No such condition sets
+    /// [`PRIORITY`](Readiness::PRIORITY). The other flags give the reason, if the
     /// mechanism can report it ([`Semantics::reports`](crate::mechanism::Semantics::reports)).
     ///
     /// The bits equal those of poll(2) where it has them, so most events need no translation.
@@ -75,6 +82,8 @@ bitflags::bitflags! {
         /// Reading, receiving or accepting returns immediately with data, end of stream or an
         /// error.
         const READABLE = 1;
+        /// Priority data is available.
+        const PRIORITY = 2;
         /// Writing or sending returns immediately, with bytes accepted or with an error.
         const WRITABLE = 4;
         /// An error is pending. The next operation returns it.
@@ -90,7 +99,11 @@ bitflags::bitflags! {
 }
 
 /// The flags that correspond to an interest.
-const DIRECTIONS: u8 = Interest::all().bits();
+const REQUESTED: u8 = Interest::all().bits();
+/// The flags that every end of a stream sets.
+const DIRECTIONS: u8 = Readiness::READABLE.union(Readiness::WRITABLE).bits();
+/// The flags that poll(2) reports without a request.
+const ENDINGS: u8 = Readiness::ERROR.union(Readiness::HANGUP).bits();
 /// `POLLRDHUP` of poll(2).
 const POLL_RDHUP: u32 = 0x2000;
 
@@ -99,14 +112,13 @@ impl Readiness {
     /// checks for `POLLNVAL`.
     #[inline]
     pub(crate) const fn from_poll(flags: u32) -> Readiness {
-        let endings = Readiness::ERROR.bits() | Readiness::HANGUP.bits();
-        if flags & (POLL_RDHUP | endings as u32) == 0 {
-            return Readiness::from_bits_retain(flags as u8 & DIRECTIONS);
+        if flags & (POLL_RDHUP | ENDINGS as u32) == 0 {
+            return Readiness::from_bits_retain(flags as u8 & REQUESTED);
         }
         // Every condition that ends the stream is readable. POLLERR and POLLHUP do not name a
         // direction: they set both, so that the caller finds the condition in its next operation.
-        let mut bits = Readiness::READABLE.bits() | flags as u8 & (DIRECTIONS | endings);
-        if bits & endings != 0 {
+        let mut bits = Readiness::READABLE.bits() | flags as u8 & (REQUESTED | ENDINGS);
+        if bits & ENDINGS != 0 {
             bits |= DIRECTIONS;
         }
         if flags & (POLL_RDHUP | Readiness::HANGUP.bits() as u32) != 0 {
@@ -133,16 +145,24 @@ impl Readiness {
         self.contains(Readiness::IDLE)
     }
 
-    /// Returns the part of the readiness that `interest` covers. Empty if no direction of
-    /// `interest` is ready.
+    /// Returns whether priority data is available.
+    #[inline]
+    pub const fn has_priority(self) -> bool {
+        self.contains(Readiness::PRIORITY)
+    }
+
+    /// Returns the part of the readiness that `interest` covers. Empty if nothing of `interest` is
+    /// ready. With an interest in priority data alone, errors and hang-ups remain.
     #[inline]
     pub const fn restrict_to(self, interest: Interest) -> Readiness {
-        // READ and READABLE have the same bit, as have WRITE and WRITABLE.
-        let directions = self.bits() & interest.bits();
-        if directions == 0 {
-            return Readiness::empty();
+        // Each flag of an interest has the bit of its readiness.
+        let requested = self.bits() & interest.bits();
+        if requested == 0 {
+            // Other interests include a direction, which errors and hang-ups make ready.
+            let endings = if interest.is_empty() { 0 } else { self.bits() & ENDINGS };
+            return Readiness::from_bits_retain(endings);
         }
-        Readiness::from_bits_retain(directions | (self.bits() & !DIRECTIONS))
+        Readiness::from_bits_retain(requested | (self.bits() & !REQUESTED))
     }
 }
 

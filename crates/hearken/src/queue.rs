@@ -5,17 +5,18 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, poll};
 use rustix::io::Errno;
 
 use crate::event::{Event, Interest, Readiness, Token};
+use crate::mechanism::Trigger;
 use crate::mechanism::epoll::{Edge, Epoll};
-use crate::mechanism::{self, Counters, Mechanism, Open, Registry, Semantics, Sharing, Trigger};
+use crate::mechanism::{self, Counters, Mechanism, Open, Registry, Semantics, Sharing, SignalMask};
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
@@ -84,8 +85,10 @@ pub struct EventQueue<P: Copy = u64, M: Mechanism = Epoll<Edge>> {
     waker: Waker,
 }
 
+type Sources<M> = Registry<M, Rc<dyn AsFd>>;
+
 struct Core<P, M: Mechanism> {
-    registry: Registry<M, Rc<dyn AsFd>>,
+    registry: Sources<M>,
     /// The registrations, indexed by the slot of their token.
     slots: Vec<Slot<P>>,
     pending: Pending,
@@ -205,7 +208,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
     /// The process is out of descriptors or memory.
     pub fn with_mechanism(mechanism: M) -> io::Result<EventQueue<P, M>> {
         let (waker, wakeups) = Wakeups::new()?.into_parts();
-        let mut registry: Registry<M, Rc<dyn AsFd>> = Registry::new(mechanism);
+        let mut registry: Sources<M> = Registry::new(mechanism);
         let wakeups = registry.insert(Rc::new(wakeups));
         registry.declare(wakeups, Interest::READ)?;
         registry.keep_active(wakeups);
@@ -223,7 +226,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         Ok(EventQueue { core: Rc::new(RefCell::new(core)), waker })
     }
 
-    /// Declares interest in `source` and returns its current readiness in both directions. No event
+    /// Declares interest in `source` and returns its current readiness. No event
     /// between the creation of the source and this call is lost. The next
     /// [`next_events`](Self::next_events) may report the same readiness again.
     ///
@@ -303,22 +306,59 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         }
     }
 
-    /// Waits until there is an event, the timeout passes or a [`Waker`] is used. Without a timeout
-    /// it waits indefinitely. A timeout never ends early. The batch has at most `max` events (0
+    /// Waits until there is an event, the timeout passes, a [`Waker`] is used or a signal handler
+    /// runs. Without a timeout it waits indefinitely. A timeout never ends early. The batch has at most `max` events (0
     /// counts as 1). Events that remain in the batch when it is dropped come first in the next one,
     /// if they still hold.
     ///
     /// It makes one system call, and one more if events remained from the last batch.
     ///
     /// # Errors
-    /// The mechanism's errors. A signal handler does not end the wait.
+    /// The mechanism's errors.
     pub fn next_events(
         &self,
         max: usize,
         timeout: Option<Duration>,
     ) -> io::Result<Events<'_, P, M>> {
-        let woken = self.core.borrow_mut().fill(max.max(1), timeout)?;
-        Ok(Events { queue: self, remaining: max.max(1), woken })
+        self.fill(max, timeout, Registry::wait)
+    }
+
+    /// Waits like [`next_events`](Self::next_events), with `mask` in place of the thread's signal
+    /// mask: see [`SignalMask`].
+    ///
+    /// # Errors
+    /// The errors of [`Mechanism::wait_with_mask`] except `EINTR`.
+    pub fn next_events_with_mask(
+        &self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<Events<'_, P, M>> {
+        self.fill(max, timeout, |registry, max, timeout| {
+            registry.wait_with_mask(max, timeout, mask)
+        })
+    }
+
+    #[inline]
+    fn fill(
+        &self,
+        max: usize,
+        timeout: Option<Duration>,
+        wait: impl FnMut(&mut Sources<M>, usize, Option<Duration>) -> io::Result<usize>,
+    ) -> io::Result<Events<'_, P, M>> {
+        let end = self.core.borrow_mut().fill(max.max(1), timeout, wait)?;
+        Ok(Events { queue: self, remaining: max.max(1), end })
+    }
+
+    /// Returns a duplicate of the descriptor by which another event loop can watch this queue, if
+    /// the mechanism has one: see [`Mechanism::descriptor`]. It does not become readable for idle
+    /// deadlines, or for events that remain from a batch.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let core = self.core.borrow();
+        core.registry.mechanism().descriptor().map(|fd| fd.try_clone_to_owned()).transpose()
     }
 
     /// Returns a handle that ends this queue's wait from another thread.
@@ -404,8 +444,13 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         (slot.token == token && slot.payload.is_some()).then_some(slot)
     }
 
-    /// Waits until there are events to return. Returns whether a waker was used.
-    fn fill(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<bool> {
+    /// Waits until there are events to return.
+    fn fill(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mut wait: impl FnMut(&mut Sources<M>, usize, Option<Duration>) -> io::Result<usize>,
+    ) -> io::Result<WaitEnd> {
         let max = if self.has_classes { max.max(CLASS_BATCH) } else { max };
         self.refresh();
         self.now = None;
@@ -418,10 +463,15 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                 Some(Duration::ZERO)
             };
             self.set_waiting(true);
-            let batch = self.registry.wait(max, timeout);
+            let batch = wait(&mut self.registry, max, timeout);
             self.set_waiting(false);
             self.now = None;
-            let batch = batch?;
+            let batch = match batch {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    return Ok(WaitEnd { interrupted: true, ..WaitEnd::default() });
+                }
+                batch => batch?,
+            };
             for index in 0..batch {
                 if let Some(event) = self.registry.event(index) {
                     self.push(event);
@@ -435,7 +485,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
             }
             let woken = std::mem::take(&mut self.woken);
             if woken || !self.pending.is_empty() || end.is_some_and(|end| self.now() >= end) {
-                return Ok(woken);
+                return Ok(WaitEnd { woken, interrupted: false });
             }
         }
     }
@@ -538,7 +588,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         let remaining = || remaining.iter().map(|index| *index as usize);
         let source = |index: usize| self.registry.get(self.slots[index].token);
         let mut list: Vec<_> =
-            remaining().filter_map(source).map(|source| both_directions(source.as_fd())).collect();
+            remaining().filter_map(source).map(|source| all_conditions(source.as_fd())).collect();
         let checked = poll_now(&mut list);
         let current: Vec<_> =
             list.iter().map(|entry| mechanism::poll::readiness(entry.revents())).collect();
@@ -656,15 +706,15 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
     }
 }
 
-/// Returns the current readiness of a descriptor in both directions.
+/// Returns the current readiness of a descriptor.
 fn readiness(source: BorrowedFd<'_>) -> io::Result<Readiness> {
-    let mut list = [both_directions(source)];
+    let mut list = [all_conditions(source)];
     poll_now(&mut list)?;
     Ok(mechanism::poll::readiness(list[0].revents()))
 }
 
-fn both_directions(source: BorrowedFd<'_>) -> PollFd<'_> {
-    PollFd::from_borrowed_fd(source, PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP)
+fn all_conditions(source: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(source, mechanism::poll::flags(Interest::all()))
 }
 
 /// Updates the readiness of all entries.
@@ -683,13 +733,25 @@ fn poll_now(list: &mut [PollFd<'_>]) -> io::Result<()> {
 pub struct Events<'q, P: Copy, M: Mechanism> {
     queue: &'q EventQueue<P, M>,
     remaining: usize,
+    end: WaitEnd,
+}
+
+/// The reasons other than events for which a wait ended.
+#[derive(Clone, Copy, Default)]
+struct WaitEnd {
     woken: bool,
+    interrupted: bool,
 }
 
 impl<P: Copy, M: Mechanism> Events<'_, P, M> {
     /// Returns whether a [`Waker`] was used since the last batch.
     pub fn woken(&self) -> bool {
-        self.woken
+        self.end.woken
+    }
+
+    /// Returns whether a signal handler ended the wait. The batch then contains no new events.
+    pub fn interrupted(&self) -> bool {
+        self.end.interrupted
     }
 }
 

@@ -24,7 +24,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -33,6 +33,7 @@ use rustix::io_uring::{IoringEnterFlags, IoringFeatureFlags, IoringSetupFlags, I
 use rustix::io_uring::{IoringRegisterOp, io_uring_params, io_uring_register, io_uring_setup};
 use rustix::io_uring::{io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr};
 
+use crate::mechanism::SignalMask;
 use crate::unavailable::Unavailable;
 
 mod entry;
@@ -63,6 +64,7 @@ pub struct Ring {
     flagged: bool,
     deferred: bool,
     had_overflow: bool,
+    interrupted: bool,
     calls: u64,
     overflows: u64,
     not_send: PhantomData<*mut ()>, // (b)
@@ -110,6 +112,7 @@ impl Ring {
             flagged: params.flags.contains(IoringSetupFlags::TASKRUN_FLAG),
             deferred: params.flags.contains(IoringSetupFlags::DEFER_TASKRUN),
             had_overflow: false,
+            interrupted: false,
             calls: 0,
             overflows: 0,
             not_send: PhantomData,
@@ -153,10 +156,97 @@ impl Ring {
         self.queues.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
     }
 
+    /// Returns the descriptor. It is readable while there are completions, unless they are deferred.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Returns whether there are entries that the next enter submits.
+    #[inline]
+    pub(crate) fn has_unsubmitted(&self) -> bool {
+        self.queues.queued() > 0
+    }
+
+    /// Returns the number of completions taken, which wraps.
+    pub(crate) fn taken(&self) -> u32 {
+        self.queues.taken()
+    }
+
+    /// Releases the completions that were taken, which the next enter does too.
+    pub(crate) fn publish(&mut self) {
+        self.queues.publish();
+    }
+
+    /// Returns whether a signal handler has interrupted an enter since the last call. The kernel does
+    /// not report that of an enter that also submitted entries.
+    pub(crate) fn take_interrupted(&mut self) -> bool {
+        std::mem::take(&mut self.interrupted)
+    }
+
     /// Returns whether the completion queue was full before the last enter or is full now. The
     /// kernel then kept all completions in between.
     pub(crate) fn has_overflowed(&self) -> bool {
         self.had_overflow || self.overflow_flag()
+    }
+
+    /// Enters the kernel like [`enter`](RingInterface::enter), with a signal mask.
+    #[inline(never)]
+    pub(crate) fn enter_with_mask(
+        &mut self,
+        min: u32,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<bool> {
+        self.enter_with(min, timeout, Some(mask))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "without a mask, nothing of it remains")]
+    fn enter_with(
+        &mut self,
+        min: u32,
+        timeout: Option<Duration>,
+        mask: Option<&SignalMask>,
+    ) -> io::Result<bool> {
+        let unsubmitted = self.queues.queued();
+        self.had_overflow = self.overflow_flag();
+        self.calls += 1;
+        self.overflows += u64::from(self.had_overflow);
+        self.queues.publish();
+        let mut flags = IoringEnterFlags::GETEVENTS;
+        let result = match (timeout.filter(|timeout| min > 0 && *timeout < INFINITE), mask) {
+            // SAFETY: callers of `push` guarantee the memory that the entries point to.
+            (None, None) => unsafe { io_uring_enter(&self.fd, unsubmitted, min, flags) },
+            (timeout, mask) => {
+                let timespec = timeout.map(|timeout| Timespec {
+                    tv_sec: timeout.as_secs() as i64, // (e)
+                    tv_nsec: timeout.subsec_nanos().into(),
+                });
+                flags |= IoringEnterFlags::EXT_ARG;
+                let mut arguments = io_uring_getevents_arg::default();
+                if let Some(timespec) = &timespec {
+                    arguments.ts =
+                        io_uring_ptr::new(std::ptr::from_ref(timespec).cast_mut().cast());
+                }
+                if let Some(mask) = mask {
+                    let set = std::ptr::from_ref(mask.as_kernel_set());
+                    arguments.sigmask = io_uring_ptr::new(set.cast_mut().cast());
+                    arguments.sigmask_sz = size_of::<u64>() as u32;
+                }
+                // SAFETY: as above. The timeout and the mask outlive the call.
+                unsafe { io_uring_enter_arg(&self.fd, unsubmitted, min, flags, Some(&arguments)) }
+            }
+        };
+        self.queues.refresh();
+        match result {
+            Ok(_) | Err(Errno::TIME | Errno::AGAIN | Errno::BUSY) => Ok(true), // (f)
+            Err(Errno::INTR) => {
+                self.interrupted = true;
+                Ok(true)
+            }
+            Err(Errno::BADR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     #[inline]
@@ -297,35 +387,7 @@ impl RingInterface for Ring {
 
     #[inline]
     fn enter(&mut self, min: u32, timeout: Option<Duration>) -> io::Result<bool> {
-        let unsubmitted = self.queues.queued();
-        self.had_overflow = self.overflow_flag();
-        self.calls += 1;
-        self.overflows += u64::from(self.had_overflow);
-        self.queues.publish();
-        let mut flags = IoringEnterFlags::GETEVENTS;
-        let result = match timeout.filter(|timeout| min > 0 && *timeout < INFINITE) {
-            // SAFETY: callers of `push` guarantee the memory that the entries point to.
-            None => unsafe { io_uring_enter(&self.fd, unsubmitted, min, flags) },
-            Some(timeout) => {
-                let timespec = Timespec {
-                    tv_sec: timeout.as_secs() as i64, // (e)
-                    tv_nsec: timeout.subsec_nanos().into(),
-                };
-                flags |= IoringEnterFlags::EXT_ARG;
-                let arguments = io_uring_getevents_arg {
-                    ts: io_uring_ptr::new((&raw const timespec).cast_mut().cast()),
-                    ..io_uring_getevents_arg::default()
-                };
-                // SAFETY: as above. The timeout outlives the call.
-                unsafe { io_uring_enter_arg(&self.fd, unsubmitted, min, flags, Some(&arguments)) }
-            }
-        };
-        self.queues.refresh();
-        match result {
-            Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(true), // (f)
-            Err(Errno::BADR) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        self.enter_with(min, timeout, None)
     }
 }
 

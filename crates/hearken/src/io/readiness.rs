@@ -38,7 +38,7 @@ use super::{
 };
 use super::{CloseMode, PeekResult, Relay, SendOutcome, StreamSocket};
 use crate::event::{Interest, Readiness, Token};
-use crate::mechanism::{Counters, Mechanism, Registry, Sharing, Trigger};
+use crate::mechanism::{Counters, Mechanism, Registry, Sharing, Trigger, ignore_interrupt};
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
@@ -433,7 +433,7 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
         } else {
             Some(Duration::ZERO)
         };
-        self.batch = self.registry.wait(self.policy.batch, timeout)?;
+        self.batch = ignore_interrupt(self.registry.wait(self.policy.batch, timeout))?;
         self.cursor = 0;
         self.now = self.kernel.clock();
         self.large_transfers.start_turn(self.now);

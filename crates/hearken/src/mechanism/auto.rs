@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::ignore_interrupt;
 use super::table::in_new_thread;
 use super::{Mechanism, Registry, Spec, TABLE, Trigger, Unavailable, WaitCost, Watches};
 use crate::event::{Interest, Token};
@@ -217,7 +218,8 @@ fn exchange(
         if waits > 4 * PAIRS {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "an event was not reported"));
         }
-        let batch = registry.wait(PAIRS, Some(Duration::from_millis(100)))?;
+        let waited = registry.wait(PAIRS, Some(Duration::from_millis(100)));
+        let batch = ignore_interrupt(waited)?;
         for index in 0..batch {
             let Some(event) = registry.event(index) else { continue };
             let Some(source) = registry.get(event.token) else { continue };

@@ -21,9 +21,9 @@
 //!    only.
 //! h) The kernel rejects regular files and directories with EPERM. They are always ready and need
 //!    no mechanism.
-//! i) EPOLLEXCLUSIVE excludes EPOLLRDHUP (EINVAL) and cannot be modified. For an open file that
-//!    several instances watch, the end of the stream is not distinguished from data, and a change
-//!    registers it again.
+//! i) EPOLLEXCLUSIVE excludes EPOLLRDHUP and EPOLLPRI (EINVAL) and cannot be modified. For an open
+//!    file that several instances watch, the end of the stream is not distinguished from data, and
+//!    a change registers it again.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -106,14 +106,10 @@ pub(super) fn create() -> Result<OwnedFd, Unavailable> {
 
 /// Returns the flags of epoll for an interest.
 #[inline]
-pub(super) fn flags(interest: Interest, trigger: Trigger) -> epoll::EventFlags {
-    let mut flags = epoll::EventFlags::empty();
-    if interest.contains(Interest::READ) {
-        flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-    }
-    if interest.contains(Interest::WRITE) {
-        flags |= epoll::EventFlags::OUT;
-    }
+pub(crate) fn flags(interest: Interest, trigger: Trigger) -> epoll::EventFlags {
+    // Both use the bits of poll(2).
+    let mut flags = epoll::EventFlags::from_bits_retain(interest.bits().into());
+    flags.set(epoll::EventFlags::RDHUP, interest.contains(Interest::READ));
     if trigger == Trigger::Edge || flags.is_empty() {
         flags |= epoll::EventFlags::ET; // (b)
     } else if trigger == Trigger::OneShot {
@@ -296,7 +292,8 @@ impl<M: Mode> Mechanism for Epoll<M> {
         // SAFETY: the caller keeps fd open.
         let source = unsafe { borrow(fd) };
         let data = epoll::EventData::new_u64(token.to_bits());
-        let flags = Self::flags(interest) - epoll::EventFlags::RDHUP; // (i)
+        let excluded = epoll::EventFlags::RDHUP | epoll::EventFlags::PRI; // (i)
+        let flags = Self::flags(interest) - excluded;
         self.calls += 1;
         Ok(epoll::add(&self.epoll, source, data, flags | epoll::EventFlags::EXCLUSIVE)?)
     }
@@ -322,10 +319,11 @@ impl<M: Mode> Mechanism for Epoll<M> {
 
     #[inline]
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        match self.collect(max, timeout) {
-            Err(Errno::INTR) => Ok(0),
-            result => Ok(result?),
-        }
+        Ok(self.collect(max, timeout)?)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd())
     }
 
     #[inline]

@@ -36,7 +36,7 @@ use rustix::io::Errno;
 use super::borrow;
 use super::epoll;
 use super::options::{OptionSpec, Options, Values};
-use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
+use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, SignalMask, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
 
 mod submitter;
@@ -143,7 +143,7 @@ impl EpollBatched {
             };
             let watch = self.watches.watch(number);
             watch.state.remove(State::QUEUED);
-            let flags = watch.events & (EventFlags::IN | EventFlags::OUT);
+            let flags = watch.events & (EventFlags::IN | EventFlags::PRI | EventFlags::OUT);
             if !watch.state.contains(State::REJECTED) || flags.is_empty() {
                 continue;
             }
@@ -326,24 +326,31 @@ impl Mechanism for EpollBatched {
             };
         }
         let timeout = if self.rejected.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let mut interrupted = false;
         if space > 0 {
             epoll::prepare_batch(&mut self.batch, space);
             match &mut self.submitter {
                 Some(submitter) if self.waits_in_ring => {
-                    if let Err(error) = submitter.wait(&self.epoll, &mut self.batch, timeout) {
-                        // The kernel may still write to it.
-                        std::mem::forget(std::mem::take(&mut self.batch));
-                        return Err(error);
+                    match submitter.wait(&self.epoll, &mut self.batch, timeout) {
+                        // The wait in the ring has ended.
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                            interrupted = true;
+                        }
+                        Err(error) => {
+                            // The kernel may still write to it.
+                            std::mem::forget(std::mem::take(&mut self.batch));
+                            return Err(error);
+                        }
+                        Ok(()) => {}
                     }
                 }
                 _ => {
                     self.calls += 1;
                     let result =
                         epoll::wait(&self.epoll, &mut self.batch, timeout, &mut self.coarse);
-                    if let Err(errno) = result
-                        && errno != Errno::INTR
-                    {
-                        return Err(errno.into());
+                    match result {
+                        Err(Errno::INTR) => interrupted = true,
+                        result => drop(result?),
                     }
                 }
             }
@@ -351,7 +358,25 @@ impl Mechanism for EpollBatched {
             self.handle_errors();
         }
         self.report_rejected(max);
-        Ok(self.batch.len())
+        match self.batch.len() {
+            0 if interrupted => Err(Errno::INTR.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        let count = self.wait(max, Some(Duration::ZERO))?;
+        if count > 0 {
+            return Ok(count);
+        }
+        // The instance may be replaced, so that it is not lent as the descriptor to watch.
+        mask.poll(&self.epoll, timeout)?;
+        self.wait(max, Some(Duration::ZERO))
     }
 
     #[inline]

@@ -32,7 +32,7 @@ use super::bpf::Programs;
 use super::bpf::layout::{PENDING, Queue, signal_info};
 use super::signal::table::{Fallback, Table};
 use super::signal::{MAX_SIGNALS, Signals};
-use super::{Mechanism, NO_EVENT, Open, Options, Semantics, Sharing, Trigger};
+use super::{Mechanism, NO_EVENT, Open, Options, Semantics, Sharing, SignalMask, Trigger};
 use super::{Unavailable, Watches};
 use crate::event::{Event, Interest, Readiness, Token};
 
@@ -144,13 +144,20 @@ impl KernelQueue {
         }
     }
 
-    /// Sleeps until an event arrives. Returns false after `timeout` or a signal handler.
-    fn sleep(&mut self, timeout: Option<Duration>, max: usize) -> io::Result<bool> {
+    /// Sleeps until an event arrives. Returns false after `timeout`. Fails with `EINTR` after a
+    /// signal handler.
+    fn sleep(
+        &mut self,
+        timeout: Option<Duration>,
+        max: usize,
+        mask: Option<&SignalMask>,
+    ) -> io::Result<bool> {
         self.shared().sleeping.swap(1, Ordering::SeqCst); // (a)
         let woken = if self.has_events() {
             Ok(true)
-        } else if self.table.has_blocked_writers() {
-            let checked = self.table.check_writability(Some(self.signals.queue()), timeout, max);
+        } else if mask.is_some() || self.table.has_blocked_writers() {
+            let queue = Some(self.signals.queue());
+            let checked = self.table.check_writability(queue, timeout, max, mask);
             checked.and_then(|()| self.signals.take(MAX_SIGNALS)).map(|taken| {
                 self.handle_signals(taken.count);
                 taken.count > 0
@@ -176,6 +183,37 @@ impl KernelQueue {
                 self.table.check_later(self.signals.info(index).fd);
             }
         }
+    }
+
+    /// Waits, with `mask` as the signal mask if there is one.
+    #[inline]
+    fn fill_batch(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: Option<&SignalMask>,
+    ) -> io::Result<usize> {
+        let max = max.clamp(1, MAX_BATCH);
+        self.table.batch.clear();
+        if std::mem::take(&mut self.check_first) {
+            self.table.check(max, false)?;
+        }
+        if self.table.batch.is_empty() {
+            self.take(max)?;
+        }
+        if self.table.batch.is_empty() && timeout != Some(Duration::ZERO) {
+            let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+            let mut timeout = timeout;
+            while self.sleep(timeout, max, mask)? && self.table.batch.is_empty() {
+                self.take(max)?;
+                if !self.table.batch.is_empty() {
+                    break;
+                }
+                timeout = deadline.map(|at| at.saturating_duration_since(Instant::now())); // (b)
+            }
+        }
+        self.check_first = self.table.batch.len() >= max && self.table.has_scheduled();
+        Ok(self.table.batch.len())
     }
 }
 
@@ -210,27 +248,17 @@ impl Mechanism for KernelQueue {
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        let max = max.clamp(1, MAX_BATCH);
-        self.table.batch.clear();
-        if std::mem::take(&mut self.check_first) {
-            self.table.check(max, false)?;
-        }
-        if self.table.batch.is_empty() {
-            self.take(max)?;
-        }
-        if self.table.batch.is_empty() && timeout != Some(Duration::ZERO) {
-            let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-            let mut timeout = timeout;
-            while self.sleep(timeout, max)? && self.table.batch.is_empty() {
-                self.take(max)?;
-                if !self.table.batch.is_empty() {
-                    break;
-                }
-                timeout = deadline.map(|at| at.saturating_duration_since(Instant::now())); // (b)
-            }
-        }
-        self.check_first = self.table.batch.len() >= max && self.table.has_scheduled();
-        Ok(self.table.batch.len())
+        self.fill_batch(max, timeout, None)
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        let mask = self.signals.extend_mask(mask)?;
+        self.fill_batch(max, timeout, Some(&mask))
     }
 
     #[inline]

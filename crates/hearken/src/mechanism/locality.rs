@@ -58,8 +58,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::WaitCost;
 use super::poll::{Poll, Position};
-use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values, WaitCost};
+use super::{Mechanism, Open, OptionSpec, Options, Semantics, SignalMask, Unavailable, Values};
 use crate::event::{Event, Interest, Token};
 use crate::timer::Time;
 
@@ -155,11 +156,7 @@ impl Locality {
 
     fn fill_batch(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
-        let (depth, ready) = match self.poll(timeout) {
-            Ok(polled) => polled,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0), // (d)
-            Err(error) => return Err(error),
-        };
+        let (depth, ready) = self.poll(timeout)?; // (d)
         self.sets.collect(depth, ready.min(max.max(1)), &mut self.batch);
         let sizes = self.sets.sizes();
         let found = self.sets.move_entries(depth, ready, self.schedule.rule()); // (e)
@@ -376,6 +373,18 @@ impl Mechanism for Locality {
             true => self.fill_batch(max, timeout),
             false => self.wait_with_variants(max, timeout),
         }
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.sets.list().set_mask(Some(mask));
+        let waited = self.wait(max, timeout);
+        self.sets.list().set_mask(None);
+        waited
     }
 
     #[inline]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::event::Timespec;
+use rustix::io::Errno;
 
 use crate::event::{Event, Interest, Readiness, Token};
 
@@ -34,6 +35,7 @@ mod registry;
 pub mod rt_signal;
 pub mod select;
 pub mod signal;
+mod signal_mask;
 pub mod signal_per_fd;
 #[cfg(test)]
 pub mod skeleton;
@@ -45,6 +47,7 @@ pub use options::{OptionSpec, Options, Values};
 #[cfg(feature = "simulation")]
 pub(crate) use registry::sealed;
 pub use registry::{Counters, Registry, Source};
+pub use signal_mask::SignalMask;
 pub(crate) use table::in_new_thread;
 pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
@@ -161,6 +164,7 @@ impl Semantics {
         change: ChangeCost::Memory,
         wait: WaitCost::Ready,
         reports: Readiness::READABLE
+            .union(Readiness::PRIORITY)
             .union(Readiness::WRITABLE)
             .union(Readiness::READ_CLOSED)
             .union(Readiness::HANGUP)
@@ -223,15 +227,15 @@ impl Semantics {
 /// * *One-shot*: like level, but only once. `change` rearms the descriptor and checks its current
 ///   readiness.
 ///
-/// **Interest.** An event has `READABLE` only if the interest has `READ`, and `WRITABLE` only if it
-/// has `WRITE`. With an empty interest a descriptor stays registered and has no events, not even
+/// **Interest.** An event has `READABLE` only if the interest has `READ`, `WRITABLE` only if it has
+/// `WRITE`, and `PRIORITY` only if it has `PRIORITY`. With an empty interest a descriptor stays registered and has no events, not even
 /// hang-ups. A mechanism may report more, and [`Registry`] removes the excess. The excess must not
 /// end every wait unless [`Semantics::registers_both`] is set.
 ///
 /// **End of stream, hang-up, error.** A half-close by the peer makes a descriptor readable and does
 /// not change its writability. It sets `READ_CLOSED` if the mechanism can report that. An error,
-/// and a hang-up if the mechanism can report it, make a descriptor ready in all directions of its
-/// interest. A caller that only checks `READABLE` and `WRITABLE` then finds the condition in its
+/// and a hang-up if the mechanism can report it, make a descriptor ready for reading and writing. A
+/// caller that only checks `READABLE` and `WRITABLE` then finds the condition in its
 /// next read or write. A hang-up is readable with every mechanism. A connect that was refused or
 /// has completed is writable.
 ///
@@ -246,8 +250,8 @@ impl Semantics {
 /// kernel checked at the time of the arrival. A wait may return no events before its timeout. There
 /// are no other spurious events: in particular, tokens that were not declared never appear.
 ///
-/// **Errors.** `wait` treats `EINTR` as an early return without events. After any other error the
-/// mechanism is unusable, and the caller reports the error.
+/// **Errors.** A wait that a signal handler ends without events fails with `EINTR`. The caller may
+/// wait again. After any other error the mechanism is unusable, and the caller reports the error.
 pub trait Mechanism: fmt::Debug {
     /// Returns the properties of this mechanism.
     fn semantics(&self) -> &'static Semantics;
@@ -330,8 +334,44 @@ pub trait Mechanism: fmt::Debug {
     /// one. Returns the number of events. The batch is valid until the next wait.
     ///
     /// # Errors
-    /// The kernel's errors except `EINTR`, which yields an empty batch.
+    /// `EINTR` if a signal handler ended the wait, or the kernel interrupted it for another reason.
+    /// The batch is then empty. Other errors of the kernel.
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize>;
+
+    /// Waits like [`wait`](Mechanism::wait), with `mask` in place of the thread's signal mask. A
+    /// pending signal that the mask does not contain ends the wait, unless there are events.
+    /// Mechanisms of signals block their own signals in any case.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Mechanism::wait). `EOPNOTSUPP` if the mechanism implements neither
+    /// this nor [`descriptor`](Mechanism::descriptor).
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        if self.descriptor().is_none() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let count = self.wait(max, Some(Duration::ZERO))?;
+        if count == 0
+            && let Some(descriptor) = self.descriptor()
+        {
+            mask.poll(descriptor, timeout)?;
+            return self.wait(max, Some(Duration::ZERO));
+        }
+        Ok(count)
+    }
+
+    /// Returns a descriptor by which another event loop can watch this mechanism, if it has one.
+    ///
+    /// After a wait without events, the descriptor becomes readable when a wait would return events.
+    /// A loop that watches it therefore waits with a timeout of zero until there are no events:
+    /// before it sleeps, after each change of interest, and each time the descriptor is readable.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Returns the event at `index` of the last batch. Its readiness is empty if `index` is beyond
     /// the batch or no direction of the interest is ready.
@@ -401,6 +441,18 @@ pub trait Open: Mechanism + Sized + 'static {
 pub(crate) const NO_EVENT: Event =
     Event { token: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
 
+/// Treats a wait that a signal handler ended as one without events.
+///
+/// # Errors
+/// The other errors of the wait.
+#[inline]
+pub fn ignore_interrupt(waited: io::Result<usize>) -> io::Result<usize> {
+    match waited {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        waited => waited,
+    }
+}
+
 /// Returns the descriptor in the form that system calls take.
 ///
 /// # Safety
@@ -463,6 +515,19 @@ impl Mechanism for Box<dyn Mechanism> {
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         (**self).wait(max, timeout)
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        (**self).wait_with_mask(max, timeout, mask)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
     }
 
     fn event(&self, index: usize) -> Event {

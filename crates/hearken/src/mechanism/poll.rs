@@ -22,7 +22,7 @@ use std::{fmt, io};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::{Mechanism, Open, Options, Semantics, Unavailable};
+use super::{Mechanism, Open, Options, Semantics, SignalMask, Unavailable};
 use super::{WaitCost, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 use crate::sys::poll_events;
@@ -46,6 +46,8 @@ pub(crate) struct List {
     entries: Vec<(RawFd, Token)>,
     /// The positions of descriptors on the list, indexed by number.
     positions: Vec<Position>,
+    /// The signal mask of the current wait, if it has one.
+    mask: Option<Box<SignalMask>>,
 }
 
 /// An entry between two lists.
@@ -221,8 +223,17 @@ impl List {
 
     /// Polls the first `len` entries and returns the number of ready ones.
     pub(super) fn poll(&mut self, len: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        let polled = &mut self.polled[..len];
+        if let Some(mask) = &self.mask {
+            return mask.ppoll(polled, timeout);
+        }
         let timeout = timeout.map(timespec);
-        Ok(rustix::event::poll(&mut self.polled[..len], timeout.as_ref())?)
+        Ok(rustix::event::poll(polled, timeout.as_ref())?)
+    }
+
+    /// Sets the signal mask of the next polls.
+    pub(super) fn set_mask(&mut self, mask: Option<&SignalMask>) {
+        self.mask = mask.map(|mask| Box::new(*mask));
     }
 
     #[inline]
@@ -260,6 +271,7 @@ impl List {
 pub(crate) fn flags(interest: Interest) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN | PollFlags::RDHUP, interest.contains(Interest::READ)); // (f)
+    flags.set(PollFlags::PRI, interest.contains(Interest::PRIORITY));
     flags.set(PollFlags::OUT, interest.contains(Interest::WRITE));
     flags
 }
@@ -306,13 +318,21 @@ impl Mechanism for Poll {
         self.batch.clear();
         self.calls += 1;
         let len = self.list.len();
-        let ready = match self.list.poll(len, timeout) {
-            Ok(ready) => ready.min(max.max(1)),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) => return Err(error),
-        };
+        let ready = self.list.poll(len, timeout)?.min(max.max(1));
         self.next = self.list.collect(len, self.next, ready, &mut self.batch); // (b)
         Ok(self.batch.len())
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.list.set_mask(Some(mask));
+        let waited = self.wait(max, timeout);
+        self.list.set_mask(None);
+        waited
     }
 
     #[inline]

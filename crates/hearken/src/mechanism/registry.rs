@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::{Mechanism, Semantics};
+use super::{Mechanism, Semantics, SignalMask};
 use crate::event::{Event, Interest, Token};
 
 /// Counters of the calls of a mechanism and their results. They only grow.
@@ -200,9 +200,14 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
     ///
     /// # Errors
     /// `ENOENT` if the source of the token was removed. `EPERM` for a kind of file that cannot be
-    /// watched. `EEXIST` if another source has the same descriptor. Other errors of the mechanism.
+    /// watched. `EEXIST` if another source has the same descriptor. `EOPNOTSUPP` for priority data
+    /// that the mechanism does not [report](Semantics::reports). Other errors of the mechanism.
     pub fn declare(&mut self, token: Token, interest: Interest) -> io::Result<()> {
-        let rearms = self.mechanism.semantics().trigger == super::Trigger::OneShot;
+        let semantics = self.mechanism.semantics();
+        if interest.contains(Interest::PRIORITY) && !semantics.reports.has_priority() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let rearms = semantics.trigger == super::Trigger::OneShot;
         let Registry { mechanism, slots, counters, .. } = self;
         let slot = slots
             .get_mut(token.slot() as usize)
@@ -236,8 +241,11 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
     ///
     /// # Errors
     /// The errors of [`declare`](Registry::declare). `EEXIST` if interest was declared by
-    /// [`declare`](Registry::declare).
+    /// [`declare`](Registry::declare). `EINVAL` for priority data, as in epoll(7).
     pub fn declare_exclusive(&mut self, token: Token, interest: Interest) -> io::Result<()> {
+        if interest.contains(Interest::PRIORITY) {
+            return Err(Errno::INVAL.into());
+        }
         let slot = self.slots.get_mut(token.slot() as usize);
         let slot = slot
             .filter(|slot| slot.generation == token.generation() && slot.source.is_some())
@@ -330,13 +338,30 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
     /// Waits as [`Mechanism::wait`] does and returns the number of events in the batch.
     ///
     /// # Errors
-    /// The errors of [`Mechanism::wait`].
+    /// The errors of [`Mechanism::wait`], among them `EINTR` after a signal handler.
     #[inline]
     pub fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.counters.waits += 1;
-        let count = self.mechanism.wait(max, timeout)?;
-        self.counters.empty_waits += u64::from(count == 0);
-        Ok(count)
+        let waited = self.mechanism.wait(max, timeout);
+        self.counters.empty_waits += u64::from(!matches!(waited, Ok(1..)));
+        waited
+    }
+
+    /// Waits like [`wait`](Registry::wait), with `mask` in place of the thread's signal mask: see
+    /// [`Mechanism::wait_with_mask`].
+    ///
+    /// # Errors
+    /// The errors of [`Mechanism::wait_with_mask`].
+    pub fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.counters.waits += 1;
+        let waited = self.mechanism.wait_with_mask(max, timeout, mask);
+        self.counters.empty_waits += u64::from(!matches!(waited, Ok(1..)));
+        waited
     }
 
     /// Returns the event at `index` of the last batch. `None` if its registration has ended or its

@@ -17,7 +17,8 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use super::signal::dispatcher::{DEQUEUE, FALLBACK, RECOVER, SignalDispatcher};
-use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, bpf, signal};
+use super::{Mechanism, Open, OptionSpec, Options, Semantics, SignalMask, Unavailable};
+use super::{bpf, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, as they are queued.
@@ -73,6 +74,15 @@ impl Mechanism for RtSignal {
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.dispatcher.wait(max, timeout, &mut ())
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.dispatcher.wait_with_mask(max, timeout, mask, &mut ())
     }
 
     #[inline]

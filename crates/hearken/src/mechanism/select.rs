@@ -1,5 +1,5 @@
-//! select(2): the caller passes two bitmaps to the kernel in every wait, and the kernel modifies
-//! them.
+//! select(2): the caller passes up to three bitmaps to the kernel in every wait, and the kernel
+//! modifies them.
 //!
 //! `scan=hints` is the select of Banga and Mogul ("Scalable kernel performance for Internet servers
 //! under realistic loads", USENIX 1998, Section 4). The bitmaps are still copied and searched, but
@@ -22,7 +22,8 @@
 //!    level-triggered, so the next wait reports the end.
 //! g) The kernel reports a hang-up in the first bitmap only. With an interest in WRITE alone it is
 //!    reported if there is buffer space or an error, as after a close by the peer. It is not
-//!    reported if a Unix peer has shut down both directions and keeps unread data.
+//!    reported if a Unix peer has shut down both directions and keeps unread data. With an interest
+//!    in priority data alone, neither hang-ups nor errors are reported.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -31,8 +32,8 @@ use std::{fmt, io};
 use rustix::event::{FdSetElement, FdSetIter, fd_set_bound, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values};
-use super::{WaitCost, timespec};
+use super::{ChangeCost, Mechanism, Open, OptionSpec, Options, Semantics, SignalMask};
+use super::{Unavailable, Values, WaitCost, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 mod hinted;
@@ -46,9 +47,12 @@ pub struct Select {
     hinted: Option<Box<HintedSelect>>,
     read: Vec<FdSetElement>,
     write: Vec<FdSetElement>,
+    /// Priority data. Empty, and not passed to the kernel, before the first such interest.
+    except: Vec<FdSetElement>,
     /// The arguments of the last call, which contain its results.
     read_now: Vec<FdSetElement>,
     write_now: Vec<FdSetElement>,
+    except_now: Vec<FdSetElement>,
     /// The tokens of registered descriptors, indexed by number.
     tokens: Vec<Option<Token>>,
     /// The highest number in either bitmap plus one. `None` if it must be recomputed.
@@ -57,6 +61,8 @@ pub struct Select {
     next: RawFd,
     /// The events, each with its descriptor number.
     batch: Vec<(RawFd, Event)>,
+    /// The signal mask of the current wait, if it has one.
+    mask: Option<Box<SignalMask>>,
     calls: u64,
 }
 
@@ -83,6 +89,9 @@ impl Select {
                 fd_set_remove(set, fd);
             }
         }
+        if !self.except.is_empty() || interest.contains(Interest::PRIORITY) {
+            self.mark_priority(fd, interest);
+        }
         if !interest.is_empty() {
             self.bound = self.bound.map(|bound| bound.max(fd + 1));
         } else if was_last {
@@ -90,9 +99,36 @@ impl Select {
         }
     }
 
+    #[cold]
+    fn mark_priority(&mut self, fd: RawFd, interest: Interest) {
+        self.except.resize(self.read.len(), FdSetElement::default());
+        if interest.contains(Interest::PRIORITY) {
+            fd_set_insert(&mut self.except, fd);
+        } else {
+            fd_set_remove(&mut self.except, fd);
+        }
+    }
+
     fn bound(&mut self) -> RawFd {
-        let (read, write) = (&self.read, &self.write);
-        *self.bound.get_or_insert_with(|| fd_set_bound(read).max(fd_set_bound(write)))
+        let Select { read, write, except, .. } = self;
+        let bound = || fd_set_bound(read).max(fd_set_bound(write)).max(fd_set_bound(except));
+        *self.bound.get_or_insert_with(bound)
+    }
+
+    /// Adds the results of the third bitmap to the batch, which ascends.
+    #[cold]
+    fn add_priority(&mut self) {
+        for fd in FdSetIter::new(&self.except_now) {
+            let Some(token) = self.tokens[fd as usize] else { continue };
+            let index = self.batch.partition_point(|&(other, _)| other < fd);
+            match self.batch.get_mut(index).filter(|(other, _)| *other == fd) {
+                Some((_, event)) => event.readiness |= Readiness::PRIORITY,
+                None => {
+                    let event = Event { token, readiness: Readiness::PRIORITY };
+                    self.batch.insert(index, (fd, event));
+                }
+            }
+        }
     }
 }
 
@@ -101,7 +137,7 @@ impl Open for Select {
     const SUMMARY: &'static str = "select(2), with bitmaps that grow past 1024";
     const SEMANTICS: Semantics = Semantics {
         wait: WaitCost::HighestDescriptor,
-        reports: Readiness::READABLE.union(Readiness::WRITABLE),
+        reports: Readiness::READABLE.union(Readiness::PRIORITY).union(Readiness::WRITABLE),
         ..Semantics::COMMON
     };
 
@@ -185,21 +221,31 @@ impl Mechanism for Select {
         self.read_now.extend_from_slice(&self.read[..elements]); // (b)
         self.write_now.clear();
         self.write_now.extend_from_slice(&self.write[..elements]);
-        let (read, write) = (&mut self.read_now, &mut self.write_now);
-        let result = match &mut self.hinted {
-            None => {
-                let timeout = timeout.map(timespec);
+        self.except_now.clear();
+        if let Some(except) = self.except.get(..elements) {
+            self.except_now.extend_from_slice(except);
+        }
+        let (read, write, except) = (&mut self.read_now, &mut self.write_now, &mut self.except_now);
+        let found = match (&mut self.hinted, &self.mask) {
+            (None, Some(mask)) => {
                 // SAFETY: the bitmaps contain registered descriptors, which the caller keeps open.
-                unsafe {
-                    rustix::event::select(bound, Some(read), Some(write), None, timeout.as_ref())
-                }
+                unsafe { mask.pselect(bound, [read, write, except], timeout)? }
             }
-            Some(hinted) => hinted.select(read, write, timeout),
+            (None, None) => {
+                let timeout = timeout.map(timespec);
+                let except = (!except.is_empty()).then_some(&mut except[..]);
+                // SAFETY: the bitmaps contain registered descriptors, which the caller keeps open.
+                let found = unsafe {
+                    rustix::event::select(bound, Some(read), Some(write), except, timeout.as_ref())
+                };
+                found? as usize
+            }
+            (Some(hinted), mask) => {
+                hinted.select([read, write, except], timeout, mask.as_deref())?
+            }
         };
-        match result {
-            Ok(0) | Err(Errno::INTR) => return Ok(0),
-            Ok(_) => {}
-            Err(errno) => return Err(errno.into()),
+        if found == 0 {
+            return Ok(0);
         }
         // Both iterators ascend. Merging them yields one event for each descriptor.
         let mut readable = FdSetIter::new(read).peekable();
@@ -222,6 +268,9 @@ impl Mechanism for Select {
                 self.batch.push((fd, Event { token, readiness }));
             }
         }
+        if !self.except_now.is_empty() {
+            self.add_priority();
+        }
         if self.batch.len() > max.max(1) {
             let first = self.batch.partition_point(|&(fd, _)| fd < self.next); // (d)
             self.batch.rotate_left(first);
@@ -229,6 +278,18 @@ impl Mechanism for Select {
         }
         self.next = self.batch.last().map_or(0, |&(fd, _)| fd + 1);
         Ok(self.batch.len())
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.mask = Some(Box::new(*mask));
+        let waited = self.wait(max, timeout);
+        self.mask = None;
+        waited
     }
 
     #[inline]

@@ -31,7 +31,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Unavailable, timespec};
+use super::{SignalMask, Unavailable, timespec};
 use crate::event::Readiness;
 use allocation::{release, reserve, signal_set};
 
@@ -242,11 +242,12 @@ impl Signals {
         Ok(Taken { count, queue_empty: count < max })
     }
 
-    /// Waits for one signal and takes it. Returns false after the timeout or a signal handler.
+    /// Waits for one signal and takes it. Returns false after the timeout. Fails with `EINTR` after
+    /// a signal handler.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         match self.next(0, timeout) {
             Ok(()) => Ok(true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -317,6 +318,14 @@ impl Signals {
                 return;
             }
         }
+    }
+
+    /// Returns a mask for waits, in which the signals of this queue stay blocked.
+    pub(crate) fn extend_mask(&self, mask: &SignalMask) -> io::Result<SignalMask> {
+        let mut mask = *mask;
+        mask.block(self.signal)?;
+        mask.block(libc::SIGIO)?;
+        Ok(mask)
     }
 
     /// Returns a descriptor that is readable while signals are queued.

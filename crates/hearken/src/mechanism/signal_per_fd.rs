@@ -17,9 +17,10 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use super::bpf::{self, Suppressor};
+use super::signal;
 use super::signal::SignalInfo;
 use super::signal::dispatcher::{DEQUEUE, FALLBACK, RECOVER, SignalDispatcher, SignalFilter};
-use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values, signal};
+use super::{Mechanism, Open, OptionSpec, Options, Semantics, SignalMask, Unavailable, Values};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, at most one pending per descriptor.
@@ -122,6 +123,15 @@ impl Mechanism for SignalPerFd {
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.dispatcher.wait(max, timeout, &mut self.merging)
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.dispatcher.wait_with_mask(max, timeout, mask, &mut self.merging)
     }
 
     #[inline]

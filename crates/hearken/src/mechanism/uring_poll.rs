@@ -21,9 +21,16 @@
 //!    is changed.
 //! g) An exclusive multishot request would always be woken before all others. A one-shot request is
 //!    used instead. It moves to the end of the kernel's queue when the next wait rearms it.
+//! h) A request for priority data alone is not woken by sockets (the kernel ignores EPOLLPRI in the
+//!    key of a wake-up), and one for other data too reports priority data with every arrival.
+//!    Priority data is therefore not supported.
+//! i) The descriptor of a ring whose completions are deferred does not become readable while another
+//!    call waits for it. `work=cooperative` has a descriptor to nest.
+//! j) An enter that submits requests does not report that a signal handler interrupted it. It is
+//!    recognised by a sleep that ends early and without completions.
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -32,9 +39,10 @@ use rustix::io::Errno;
 
 use self::completions::{Completions, State, Watch, user_data};
 use super::options::{OptionSpec, Options, Values};
-use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
+use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, SignalMask, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
 use crate::ring::{CompletionMode, Ring, RingInterface, Sqe};
+use crate::timer::Time;
 
 mod completions;
 
@@ -66,15 +74,19 @@ impl fmt::Debug for UringPoll {
     }
 }
 
+/// A sleep in an enter that also submitted requests.
+struct Sleep {
+    /// The time at which it times out.
+    end: Option<Time>,
+    /// The number of completions taken before.
+    taken: u32,
+}
+
 /// Returns the poll flags for an interest.
 fn flags(interest: Interest) -> u16 {
-    let mut flags = EventFlags::empty();
-    if interest.contains(Interest::READ) {
-        flags |= EventFlags::IN | EventFlags::RDHUP;
-    }
-    if interest.contains(Interest::WRITE) {
-        flags |= EventFlags::OUT;
-    }
+    // Both use the bits of poll(2).
+    let mut flags = EventFlags::from_bits_retain(interest.bits().into());
+    flags.set(EventFlags::RDHUP, interest.contains(Interest::READ));
     if !flags.is_empty() {
         flags |= EventFlags::ERR | EventFlags::HUP;
     }
@@ -204,6 +216,13 @@ impl UringPoll {
     #[inline]
     fn enter(&mut self, min: u32, timeout: Option<Duration>, space: usize) -> io::Result<()> {
         let complete = self.ring.enter(min, timeout)?;
+        self.process_completions(complete, space);
+        Ok(())
+    }
+
+    /// Processes completions after an enter, which was not `complete` if some were lost.
+    #[inline]
+    fn process_completions(&mut self, complete: bool, space: usize) {
         self.take(space);
         if !self.completions.ended.is_empty() {
             self.rearm_ended(true);
@@ -211,7 +230,16 @@ impl UringPoll {
         if !complete {
             self.rearm_all();
         }
-        Ok(())
+    }
+
+    /// Ends a wait without events.
+    #[cold]
+    fn finish_empty_wait(&mut self, sleep: Option<Sleep>) -> io::Result<usize> {
+        self.ring.publish(); // The descriptor is readable until the completions are released.
+        let ended_early = sleep.is_some_and(|Sleep { end, taken }| {
+            self.ring.taken() == taken && end.is_none_or(|end| Time::now() < end)
+        });
+        if self.ring.take_interrupted() || ended_early { Err(Errno::INTR.into()) } else { Ok(0) }
     }
 
     /// Rearms requests that ended unexpectedly. After an enter, requests that it submitted may have
@@ -259,6 +287,7 @@ const fn semantics(trigger: Trigger) -> Semantics {
     Semantics {
         trigger,
         change: ChangeCost::Wait,
+        reports: Semantics::COMMON.reports.difference(Readiness::PRIORITY), // (h)
         overflows: true,
         sharing: Sharing::Exclusive,
         ..Semantics::COMMON
@@ -350,7 +379,13 @@ impl Mechanism for UringPoll {
             self.completions.take_deferred(&mut self.watches, max);
         }
         let sleeps = self.completions.batch.is_empty() && timeout != Some(Duration::ZERO);
+        let mut sleep = None;
         if sleeps || self.ring.needs_enter() {
+            if sleeps && self.ring.has_unsubmitted() {
+                // (j)
+                let end = timeout.map(|timeout| Time::now() + timeout);
+                sleep = Some(Sleep { end, taken: self.ring.taken() });
+            }
             self.enter(sleeps.into(), timeout, max)?;
             // On newer kernels one enter does only some of the deferred work.
             for _ in 0..64 {
@@ -360,7 +395,32 @@ impl Mechanism for UringPoll {
                 self.enter(0, None, max)?;
             }
         }
-        Ok(self.completions.batch.len())
+        match self.completions.batch.len() {
+            0 => self.finish_empty_wait(sleep),
+            count => Ok(count),
+        }
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        let count = self.wait(max, Some(Duration::ZERO))?;
+        if count > 0 || timeout == Some(Duration::ZERO) {
+            return Ok(count);
+        }
+        let complete = self.ring.enter_with_mask(1, timeout, mask)?;
+        self.process_completions(complete, max.clamp(1, MAX_BATCH));
+        match self.completions.batch.len() {
+            0 => self.finish_empty_wait(None),
+            count => Ok(count),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (!self.ring.is_deferred()).then(|| self.ring.as_fd()) // (i)
     }
 
     #[inline]

@@ -19,7 +19,8 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::shared::Wake;
-use crate::event::Token;
+use crate::event::{Interest, Token};
+use crate::mechanism::{self, Trigger};
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::waker::Waker;
 
@@ -170,8 +171,8 @@ impl Dispatcher {
         sources.last_key += 1;
         let key = sources.last_key;
         let data = epoll::EventData::new_u64(key);
-        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP;
-        epoll::add(&self.epoll, source.source.as_fd(), data, both | epoll::EventFlags::ET)?;
+        let flags = mechanism::epoll::flags(Interest::all(), Trigger::Edge);
+        epoll::add(&self.epoll, source.source.as_fd(), data, flags)?;
         sources.by_key.insert(key, Arc::downgrade(source));
         Ok(key)
     }

@@ -169,6 +169,11 @@ impl Queues {
         self.next != self.produced
     }
 
+    /// Returns the number of completions taken, which wraps.
+    pub(super) fn taken(&self) -> u32 {
+        self.next
+    }
+
     /// Returns the number of completions as of the last read of the kernel's index.
     #[inline]
     pub(super) fn available(&self) -> u32 {

@@ -32,6 +32,7 @@ pub(crate) fn tests() -> Tests {
 }
 
 const READ: Interest = Interest::READ;
+const BOTH: Interest = READ.union(Interest::WRITE);
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -148,7 +149,7 @@ fn thousands_of_changes_exceed_the_queues() {
         }
         assert_eq!(wait(registry, 64, AT_ONCE), []);
         for (token, _) in &pairs {
-            registry.declare(*token, Interest::all()).unwrap();
+            registry.declare(*token, BOTH).unwrap();
             registry.declare(*token, READ).unwrap();
         }
         expect_all(registry, &tokens);
@@ -191,7 +192,7 @@ fn changes_are_submitted_in_one_call() {
             assert_eq!(wait(&mut registry, 256, AT_ONCE), []);
             let added = registry.counters().calls - before;
             for (token, _) in &pairs[50..] {
-                registry.declare(*token, Interest::all()).unwrap();
+                registry.declare(*token, BOTH).unwrap();
                 registry.declare(*token, READ).unwrap();
             }
             let sources: Vec<_> =
@@ -271,7 +272,7 @@ fn a_duplicate_of_a_revoked_descriptor_causes_no_wakeups() {
         let steady = add(registry, steady, READ);
         let (socket, mut peer) = pair();
         let duplicate = socket.try_clone().unwrap();
-        let token = add(registry, socket, Interest::all());
+        let token = add(registry, socket, BOTH);
         assert_eq!(wait(registry, 8, PATIENCE), [token]);
         drop(registry.remove(token));
         peer.write_all(b"x").unwrap();
@@ -295,7 +296,7 @@ fn a_duplicate_of_a_revoked_descriptor_causes_no_wakeups() {
 fn files_are_always_ready() {
     all(|registry| {
         let file = registry.insert(Rc::new(tempfile::tempfile().unwrap().into()));
-        registry.declare(file, Interest::all()).unwrap();
+        registry.declare(file, BOTH).unwrap();
         let (socket, mut peer) = pair();
         let other = add(registry, socket, READ);
         assert_eq!(wait(registry, 8, PATIENCE), [file]);

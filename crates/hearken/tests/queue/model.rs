@@ -34,9 +34,11 @@ enum Step {
     Take(usize),
 }
 
+const BOTH: Interest = Interest::READ.union(Interest::WRITE);
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let at = 0..SOCKETS;
-    let interest = (0u8..=Interest::all().bits()).prop_map(Interest::from_bits_truncate);
+    let interest = (0u8..=BOTH.bits()).prop_map(|bits| Interest::from_bits_truncate(bits) & BOTH);
     let step = prop_oneof![
         6 => (at.clone(), interest).prop_map(|(at, interest)| Step::Declare(at, interest)),
         1 => at.clone().prop_map(Step::Revoke),
@@ -245,7 +247,7 @@ impl<M: Mechanism> World<M> {
             prop_assert!(at.is_some(), "{:?} is not declared", event.token);
             let at = at.unwrap();
             prop_assert!(events.iter().all(|&(other, _)| other != at), "{at} is twice in a batch");
-            events.push((at, event.readiness & directions(Interest::all())));
+            events.push((at, event.readiness & directions(BOTH)));
         }
         Ok(events)
     }
@@ -403,7 +405,7 @@ fn queue_matches_the_model(spec: &suite::Subject) {
                 let Some((registration, peer, interest)) = watched.get_mut(&event.token) else {
                     return Err(TestCaseError::fail(format!("{} was removed", event.token)));
                 };
-                let ready = event.readiness & directions(Interest::all());
+                let ready = event.readiness & directions(BOTH);
                 let now = peer.ready() & directions(*interest);
                 prop_assert_eq!(ready, now);
                 if event.readiness.is_readable() {
@@ -430,7 +432,7 @@ fn queue_matches_the_model(spec: &suite::Subject) {
                         let (source, peer) = std::mem::replace(&mut sockets[at], Peer::pair());
                         let declared = queue.declare_interest(source, interest, at);
                         let (registration, ready) = declared.unwrap();
-                        prop_assert_eq!(ready & directions(Interest::all()), peer.ready());
+                        prop_assert_eq!(ready & directions(BOTH), peer.ready());
                         watched.insert(at, (registration, peer, interest));
                     }
                 },

@@ -4,8 +4,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use crate::mechanism::Unavailable;
 use crate::ring::{CompletionMode, Ring, RingInterface, Sqe, op};
+use crate::timer::Time;
 
 /// The size of the submission queue. More changes are submitted in several calls.
 const SUBMISSIONS: u32 = 256;
@@ -140,6 +143,8 @@ impl Submitter {
         if timeout == Some(Duration::ZERO) {
             self.cancel_wait();
         }
+        let end = timeout.map(|timeout| Time::now() + timeout);
+        let mut interrupted = false;
         while self.wait_result.is_none() {
             let before = self.pending;
             // An addition may fail, which must not wait for the timeout.
@@ -150,6 +155,9 @@ impl Submitter {
                 && !self.cancelled
                 && (!progress || timeout == Some(Duration::ZERO))
             {
+                // The enter does not report it if it also submitted entries.
+                let ended_early = self.pending == before && self.errors.is_empty();
+                interrupted = ended_early && end.is_none_or(|end| Time::now() < end);
                 self.cancel_wait(); // (f)
             }
         }
@@ -160,7 +168,13 @@ impl Submitter {
                 unsafe { batch.set_len(count as usize) };
                 Ok(())
             }
-            error if [libc::ECANCELED, libc::EINTR, libc::EAGAIN].contains(&-error) => Ok(()),
+            error if [libc::ECANCELED, libc::EINTR, libc::EAGAIN].contains(&-error) => {
+                if self.ring.take_interrupted() || interrupted {
+                    Err(Errno::INTR.into())
+                } else {
+                    Ok(())
+                }
+            }
             error => Err(io::Error::from_raw_os_error(-error)),
         }
     }

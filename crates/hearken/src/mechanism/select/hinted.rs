@@ -8,12 +8,11 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::event::{FdSetElement, fd_set_insert};
-use rustix::io::Errno;
 
 use crate::event::{Event, Interest, Token};
 use crate::mechanism::epoll::{Edge, Epoll};
 use crate::mechanism::trigger::AsLevel;
-use crate::mechanism::{Mechanism, Open, Unavailable};
+use crate::mechanism::{Mechanism, Open, SignalMask, Unavailable};
 
 /// The kernel's part of an improved select(2).
 pub(super) struct HintedSelect {
@@ -83,14 +82,18 @@ impl HintedSelect {
     /// none. Returns the number of ready descriptors.
     pub(super) fn select(
         &mut self,
-        read: &mut [FdSetElement],
-        write: &mut [FdSetElement],
+        [read, write, except]: [&mut Vec<FdSetElement>; 3],
         timeout: Option<Duration>,
-    ) -> Result<i32, Errno> {
-        let waited = self.ready.wait(self.watches.len(), timeout);
-        let count = waited.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
+        mask: Option<&SignalMask>,
+    ) -> io::Result<usize> {
+        let max = self.watches.len();
+        let count = match mask {
+            None => self.ready.wait(max, timeout)?,
+            Some(mask) => self.ready.wait_with_mask(max, timeout, mask)?,
+        };
         read.fill(FdSetElement::default());
         write.fill(FdSetElement::default());
+        except.fill(FdSetElement::default());
         for index in 0..count {
             let Event { token, readiness } = self.ready.event(index);
             let Some(&(fd, interest)) = self.watches.get(token.slot() as usize) else { continue };
@@ -101,8 +104,11 @@ impl HintedSelect {
             if readiness.is_writable() {
                 fd_set_insert(write, fd);
             }
+            if readiness.has_priority() {
+                fd_set_insert(except, fd);
+            }
         }
-        Ok(count as i32)
+        Ok(count)
     }
 
     /// Returns the number of system calls.

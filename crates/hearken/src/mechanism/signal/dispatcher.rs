@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::table::{Fallback, Table};
 use super::{MAX_SIGNALS, SignalInfo, Signals};
 use crate::event::{Event, Interest, Readiness, Token};
-use crate::mechanism::{NO_EVENT, OptionSpec, Options, Semantics, Sharing, Trigger};
+use crate::mechanism::{NO_EVENT, OptionSpec, Options, Semantics, Sharing, SignalMask, Trigger};
 use crate::mechanism::{Unavailable, Values, Watches};
 
 /// The option for how signals are taken.
@@ -206,7 +206,7 @@ impl SignalDispatcher {
         self.take(max, filter)?;
         if self.table.batch.is_empty() && timeout != Some(Duration::ZERO) {
             if self.table.has_blocked_writers() {
-                self.table.check_writability(Some(self.signals.queue()), timeout, max)?;
+                self.table.check_writability(Some(self.signals.queue()), timeout, max, None)?;
                 self.take(max, filter)?;
             } else if self.signals.wait(timeout)? {
                 let signal = filter.on_signal(self.signals.info(0));
@@ -217,13 +217,37 @@ impl SignalDispatcher {
                 self.table.check(max, false)?;
             }
         }
+        Ok(self.finish_batch(max))
+    }
+
+    /// Waits with a signal mask, in which the signals of the queue stay blocked.
+    pub(crate) fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+        filter: &mut impl SignalFilter,
+    ) -> io::Result<usize> {
+        let count = self.wait(max, Some(Duration::ZERO), filter)?;
+        if count > 0 {
+            return Ok(count);
+        }
+        let max = max.clamp(1, MAX_BATCH);
+        let mask = self.signals.extend_mask(mask)?;
+        self.table.check_writability(Some(self.signals.queue()), timeout, max, Some(&mask))?;
+        self.take(max, filter)?;
+        Ok(self.finish_batch(max))
+    }
+
+    /// Selects the first step of the next wait. Returns the size of the batch.
+    fn finish_batch(&mut self, max: usize) -> usize {
         if self.table.batch.len() >= max
             && self.table.has_scheduled()
             && self.first_step != FirstStep::CheckAll
         {
             self.first_step = FirstStep::Check;
         }
-        Ok(self.table.batch.len())
+        self.table.batch.len()
     }
 
     /// Takes queued signals and checks the scheduled descriptors.

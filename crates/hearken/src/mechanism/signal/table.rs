@@ -18,7 +18,10 @@
 //!    never merged into one signal. If a wait takes several signals of a descriptor, it is checked,
 //!    and the result includes the end. If it takes one, the caller may stop at a short read,
 //!    because the end is still to come. Hang-ups and errors are checked too.
-//! f) No descriptor is passed over: the schedule is first in, first out, and a ready descriptor
+//! f) Urgent data of TCP raises a signal before poll(2) reports it, and an ordinary one afterwards.
+//!    With an interest in priority data, every signal schedules a check. The kernel also sends
+//!    SIGURG, which is ignored unless the program handles it.
+//! g) No descriptor is passed over: the schedule is first in, first out, and a ready descriptor
 //!    beyond the caller's `max` goes to its end.
 
 use std::collections::VecDeque;
@@ -192,13 +195,14 @@ impl Table {
             return;
         };
         let readiness = signal.readiness.restrict_to(entry.interest);
-        if readiness.is_empty() {
+        let has_priority = entry.interest.contains(Interest::PRIORITY); // (f)
+        if readiness.is_empty() && !has_priority {
             return;
         }
         let event = self.batch.get(entry.batch_index as usize);
         let reported = event.is_some_and(|event| event.token == entry.token);
         let suspect = entry.stamp == self.epoch; // (b)
-        let inconclusive = signal.merged || signal.readiness.is_writable(); // (c), (e)
+        let inconclusive = has_priority || signal.merged || signal.readiness.is_writable(); // (c), (e)
         if reported || suspect || inconclusive || self.batch.len() >= max {
             self.schedule_check(signal.fd);
         } else {

@@ -13,14 +13,14 @@
 //! d) A caller that reports `would_block` saves the check. Over a one-shot mechanism it does not,
 //!    because events of the other direction depend on the check.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::event::PollFlags;
 
 use super::super::cache::{Cache, Hints, Scan};
-use super::super::{Mechanism, NO_EVENT, Semantics, Trigger, WaitCost, poll};
+use super::super::{Mechanism, NO_EVENT, Semantics, SignalMask, Trigger, WaitCost, poll};
 use super::intern;
 use crate::event::{Event, Interest, Readiness, Token};
 
@@ -49,9 +49,11 @@ enum Source {
 impl<M: Mechanism> AsLevel<M> {
     /// Adapts any mechanism. Its events are checked before they are reported.
     pub fn new(inner: M) -> AsLevel<M> {
-        // poll(2) reports them, whatever the mechanism supports.
-        let reports = Readiness::all() - Readiness::IDLE;
-        let semantics = Semantics { reports, ..*inner.semantics() };
+        // poll(2) reports them, whatever the mechanism supports. Priority data needs its hints.
+        let mut reports = Readiness::all() - Readiness::IDLE;
+        let semantics = *inner.semantics();
+        reports.set(Readiness::PRIORITY, semantics.reports.has_priority());
+        let semantics = Semantics { reports, ..semantics };
         AsLevel::with(inner, semantics, Source::Hints)
     }
 
@@ -78,18 +80,6 @@ impl<M: Mechanism> AsLevel<M> {
         let semantics = intern(semantics);
         AsLevel { inner, cache: Cache::default(), semantics, source, one_shot }
     }
-
-    fn collect(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        let AsLevel { inner, cache, one_shot, .. } = self;
-        match self.source {
-            Source::State => cache.wait(&mut Inner::<M, true>(inner, *one_shot), max, timeout),
-            Source::Hints => cache.wait(&mut Inner::<M, false>(inner, *one_shot), max, timeout),
-            Source::Scan(scan) => {
-                let hints = &mut Inner::<M, false>(inner, *one_shot);
-                cache.wait_scanning(hints, scan, max, timeout)
-            }
-        }
-    }
 }
 
 /// The mechanism as a source of hints, and whether it is one-shot.
@@ -110,6 +100,7 @@ impl<M: Mechanism, const RELIABLE: bool> Hints for Inner<'_, M, RELIABLE> {
         }
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, readiness.is_readable());
+        flags.set(PollFlags::PRI, readiness.has_priority());
         flags.set(PollFlags::OUT, readiness.is_writable());
         flags.set(PollFlags::RDHUP, readiness.contains(Readiness::READ_CLOSED));
         flags.set(PollFlags::HUP, readiness.contains(Readiness::HANGUP));
@@ -124,6 +115,7 @@ impl<M: Mechanism, const RELIABLE: bool> Hints for Inner<'_, M, RELIABLE> {
         let entry = PollFlags::from_bits_retain(events as _);
         let mut interest = Interest::empty();
         interest.set(Interest::READ, entry.contains(PollFlags::IN));
+        interest.set(Interest::PRIORITY, entry.contains(PollFlags::PRI));
         interest.set(Interest::WRITE, entry.contains(PollFlags::OUT));
         // SAFETY: it is registered under this token, so the caller keeps it open (c).
         unsafe { self.0.change(fd, token, interest) }
@@ -192,10 +184,36 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        match self.collect(max, timeout) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            waited => waited,
+        let AsLevel { inner, cache, one_shot, .. } = self;
+        match self.source {
+            Source::State => cache.wait(&mut Inner::<M, true>(inner, *one_shot), max, timeout),
+            Source::Hints => cache.wait(&mut Inner::<M, false>(inner, *one_shot), max, timeout),
+            Source::Scan(scan) => {
+                let hints = &mut Inner::<M, false>(inner, *one_shot);
+                cache.wait_scanning(hints, scan, max, timeout)
+            }
         }
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        let count = self.wait(max, Some(Duration::ZERO))?;
+        if count > 0 {
+            return Ok(count);
+        }
+        // No descriptor was ready, so that only the mechanism can have events.
+        for index in 0..self.inner.wait_with_mask(max, timeout, mask)? {
+            self.cache.schedule(self.inner.event(index).token, 0);
+        }
+        self.wait(max, Some(Duration::ZERO))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 
     #[inline]

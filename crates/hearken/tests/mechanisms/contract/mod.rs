@@ -9,7 +9,10 @@ mod counting;
 mod ending;
 mod interest;
 mod kinds;
+mod nesting;
+mod priority;
 mod registration;
+mod signals;
 pub(crate) mod support;
 mod trigger;
 mod waiting;
@@ -94,6 +97,21 @@ pub(crate) fn trials() -> Vec<Trial> {
             numbers_above_fd_setsize
             two_thousand_descriptors
             adding_and_removing;
+        priority:
+            urgent_data_is_an_event
+            urgent_data_is_reported_with_other_data
+            other_data_is_not_priority_data
+            hang_up_is_reported_with_an_interest_in_priority_data_alone
+            exclusive_interest_in_priority_data_is_refused;
+        signals:
+            a_handler_interrupts_a_wait
+            events_follow_an_interrupted_wait
+            a_pending_signal_interrupts_a_wait_whose_mask_allows_it
+            a_blocked_signal_does_not_interrupt_a_wait
+            a_wait_with_a_mask_reports_events
+            a_wait_with_a_mask_ends_with_its_timeout;
+        nesting:
+            the_descriptor_is_readable_when_there_are_events;
         counting:
             counters_are_exact
             dropped_events_are_counted

@@ -19,7 +19,8 @@ use crate::suite::AnyMechanism;
 
 pub(crate) const READ: Interest = Interest::READ;
 pub(crate) const WRITE: Interest = Interest::WRITE;
-pub(crate) const BOTH: Interest = Interest::all();
+pub(crate) const PRIORITY: Interest = Interest::PRIORITY;
+pub(crate) const BOTH: Interest = READ.union(WRITE);
 pub(crate) const NEITHER: Interest = Interest::empty();
 
 /// Maximum time to wait for an event, which no successful test reaches.

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, sockopt};
 
 use super::{Fallback, Flags, Table};
 use crate::event::{Event, Interest, Readiness};
-use crate::mechanism::{borrow, poll as poll_mechanism, timespec};
+use crate::mechanism::{SignalMask, borrow, poll as poll_mechanism, timespec};
 
 /// The minimum and maximum number of descriptors checked in one system call.
 const CHUNK: RangeInclusive<usize> = 64..=1024;
@@ -63,7 +63,7 @@ impl Table {
             }
         }
         if !self.blocked_writers.is_empty() && self.batch.len() < max {
-            self.check_writability(None, Some(Duration::ZERO), max)?;
+            self.check_writability(None, Some(Duration::ZERO), max, None)?;
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Table {
             entry.batch_index = self.batch.len() as u32;
             self.batch.push(Event { token: entry.token, readiness });
         } else {
-            return self.schedule_check(fd); // (f)
+            return self.schedule_check(fd); // (g)
         }
         entry.stamp = self.epoch; // (b)
     }
@@ -109,12 +109,14 @@ impl Table {
     }
 
     /// Checks the descriptors that wait for buffer space. With `queue`, waits until one of them is
-    /// writable or `queue` is readable.
+    /// writable or `queue` is readable, with `mask` as the signal mask. It fails with `EINTR` after
+    /// a signal handler.
     pub(crate) fn check_writability(
         &mut self,
         queue: Option<BorrowedFd<'_>>,
         timeout: Option<Duration>,
         max: usize,
+        mask: Option<&SignalMask>,
     ) -> io::Result<()> {
         self.list.clear();
         let Table { entries, blocked_writers, list, .. } = self;
@@ -134,9 +136,16 @@ impl Table {
             list.push(PollFd::from_borrowed_fd(queue, PollFlags::IN));
         }
         self.calls += 1;
-        match poll(&mut self.list, timeout.map(timespec).as_ref()) {
-            Err(Errno::INTR) => return Ok(()), // They are checked again.
-            result => result?,
+        let polled = match mask {
+            None => poll(&mut self.list, timeout.map(timespec).as_ref()).map_err(Into::into),
+            Some(mask) => mask.ppoll(&mut self.list, timeout),
+        };
+        match polled {
+            // They are checked again.
+            Err(error) if queue.is_none() && error.kind() == io::ErrorKind::Interrupted => {
+                return Ok(());
+            }
+            polled => polled?,
         };
         for index in 0..self.blocked_writers.len() {
             let fd = self.blocked_writers[index];
@@ -189,7 +198,7 @@ impl Table {
         let bound = self.entries.len();
         let elements = fd_set_num_elements(bound, bound as RawFd);
         let mut read = vec![FdSetElement::default(); elements];
-        let mut write = read.clone();
+        let (mut write, mut except) = (read.clone(), read.clone());
         for (fd, entry) in self.entries.iter().enumerate() {
             if !entry.interest.is_empty() {
                 // The kernel reports a hang-up in this set only.
@@ -198,19 +207,25 @@ impl Table {
             if entry.interest.contains(Interest::WRITE) {
                 fd_set_insert(&mut write, fd as RawFd);
             }
+            if entry.interest.contains(Interest::PRIORITY) {
+                fd_set_insert(&mut except, fd as RawFd);
+            }
         }
         self.calls += 1;
         let (now, bound) = (timespec(Duration::ZERO), bound as RawFd);
         // SAFETY: the bitmaps contain registered descriptors, which are kept open.
-        match unsafe { select(bound, Some(&mut read), Some(&mut write), None, Some(&now)) } {
+        let selected = unsafe {
+            select(bound, Some(&mut read), Some(&mut write), Some(&mut except), Some(&now))
+        };
+        match selected {
             Err(Errno::INTR) => {
                 self.schedule_all();
                 return Ok(());
             }
             result => result?,
         };
-        for fd in FdSetIter::new(&read).chain(FdSetIter::new(&write)) {
-            self.schedule_check(fd);
+        for set in [&read, &write, &except] {
+            FdSetIter::new(set).for_each(|fd| self.schedule_check(fd));
         }
         Ok(())
     }
