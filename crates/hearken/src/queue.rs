@@ -22,11 +22,13 @@ use crate::waker::{Waker, Wakeups};
 
 mod classes;
 mod dispatcher;
+mod poller;
 mod shared;
 
 pub use classes::Class;
 use classes::Pending;
 use dispatcher::{Notifier, SharedSource};
+pub use poller::Poller;
 pub use shared::{Shared, Wake};
 
 /// The minimum batch size while registrations differ in class. A large batch makes it likely that

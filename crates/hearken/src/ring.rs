@@ -33,7 +33,6 @@ use rustix::io_uring::{IoringEnterFlags, IoringFeatureFlags, IoringSetupFlags, I
 use rustix::io_uring::{IoringRegisterOp, io_uring_params, io_uring_register, io_uring_setup};
 use rustix::io_uring::{io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr};
 
-use crate::mechanism::SignalMask;
 use crate::unavailable::Unavailable;
 
 mod entry;
@@ -195,7 +194,7 @@ impl Ring {
         &mut self,
         min: u32,
         timeout: Option<Duration>,
-        mask: &SignalMask,
+        mask: &libc::sigset_t,
     ) -> io::Result<bool> {
         self.enter_with(min, timeout, Some(mask))
     }
@@ -206,7 +205,7 @@ impl Ring {
         &mut self,
         min: u32,
         timeout: Option<Duration>,
-        mask: Option<&SignalMask>,
+        mask: Option<&libc::sigset_t>,
     ) -> io::Result<bool> {
         let unsubmitted = self.queues.queued();
         self.had_overflow = self.overflow_flag();
@@ -229,7 +228,7 @@ impl Ring {
                         io_uring_ptr::new(std::ptr::from_ref(timespec).cast_mut().cast());
                 }
                 if let Some(mask) = mask {
-                    let set = std::ptr::from_ref(mask.as_kernel_set());
+                    let set = std::ptr::from_ref(mask);
                     arguments.sigmask = io_uring_ptr::new(set.cast_mut().cast());
                     arguments.sigmask_sz = size_of::<u64>() as u32;
                 }

@@ -48,8 +48,8 @@ pub use options::{OptionSpec, Options, Values};
 pub(crate) use registry::sealed;
 pub use registry::{Counters, Registry, Source};
 pub use signal_mask::SignalMask;
-pub(crate) use table::in_new_thread;
 pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
+pub(crate) use table::{in_new_thread, is_thread_bound};
 
 pub use crate::unavailable::Unavailable;
 

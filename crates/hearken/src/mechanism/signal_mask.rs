@@ -55,8 +55,8 @@ impl SignalMask {
         check(unsafe { libc::sigdelset(&mut self.0, signal) }).map(drop)
     }
 
-    /// Returns the mask in the form of the kernel, which reads eight bytes.
-    pub(crate) fn as_kernel_set(&self) -> &libc::sigset_t {
+    /// Returns the mask as the C library stores it. The kernel reads its first eight bytes.
+    pub(super) fn as_raw(&self) -> &libc::sigset_t {
         &self.0
     }
 

@@ -189,6 +189,27 @@ macro_rules! table {
 
 for_each_mechanism!(table);
 
+/// The mechanisms whose instances can move to another thread.
+const MOVABLE: &[&str] = {
+    const fn name<M: Open + Send>() -> &'static str {
+        M::NAME
+    }
+    &[
+        name::<super::select::Select>(),
+        name::<super::poll::Poll>(),
+        name::<super::trigger::AsLevel<super::epoll::Epoll<super::epoll::Edge>>>(),
+        name::<super::epoll::Epoll<super::epoll::Level>>(),
+        name::<super::epoll::Epoll<super::epoll::Edge>>(),
+        name::<super::epoll::Epoll<super::epoll::Once>>(),
+        name::<super::locality::Locality>(),
+    ]
+};
+
+/// Returns whether an instance belongs to the thread that creates it.
+pub(crate) fn is_thread_bound(spec: &Spec) -> bool {
+    !MOVABLE.contains(&spec.entry.name)
+}
+
 /// The name that selects the best available mechanism: see [`auto`].
 pub const AUTO: &str = "auto";
 

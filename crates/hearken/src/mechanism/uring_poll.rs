@@ -411,7 +411,7 @@ impl Mechanism for UringPoll {
         if count > 0 || timeout == Some(Duration::ZERO) {
             return Ok(count);
         }
-        let complete = self.ring.enter_with_mask(1, timeout, mask)?;
+        let complete = self.ring.enter_with_mask(1, timeout, mask.as_raw())?;
         self.process_completions(complete, max.clamp(1, MAX_BATCH));
         match self.completions.batch.len() {
             0 => self.finish_empty_wait(None),

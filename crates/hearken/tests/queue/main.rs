@@ -7,6 +7,7 @@
 mod classes;
 mod events;
 mod model;
+mod poller;
 mod processwide;
 #[path = "../suite/mod.rs"]
 mod suite;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     trials.extend(classes::trials());
     trials.extend(processwide::trials());
     trials.extend(model::trials());
+    trials.extend(poller::trials());
     trials.extend(suite::plain_trials("timer", timer::tests()));
     suite::run(trials)
 }
