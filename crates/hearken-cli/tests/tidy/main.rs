@@ -31,6 +31,7 @@ fn metadata() -> Value {
 /// All crates, the lowest first, and those that each may depend on.
 const CRATES: &[(&str, &[&str])] = &[
     ("hearken", &[]),
+    ("hearken-capi", &["hearken"]),
     ("hearken-http", &[]),
     ("hearken-server", &["hearken", "hearken-http"]),
     ("hearken-load", &["hearken", "hearken-http"]),
