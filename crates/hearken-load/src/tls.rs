@@ -5,14 +5,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hearken_tls::{pem, provider};
 use rustls::client::{Resumption, UnbufferedClientConnection, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
 mod failure;
-mod pem;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -91,6 +91,12 @@ fn details(found: &[String]) -> String {
     found.first().map(|first| format!(" ({first})")).unwrap_or_default()
 }
 
+impl From<pem::FileError> for TlsError {
+    fn from(pem::FileError { path, reason }: pem::FileError) -> TlsError {
+        TlsError::File { path, reason }
+    }
+}
+
 /// The TLS configuration of all connections of a run. Clones are cheap and share the tickets.
 #[derive(Clone)]
 pub(crate) struct Tls {
@@ -105,7 +111,7 @@ impl Tls {
         let name = options.server_name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| TlsError::ServerName(name.escape_debug().to_string()))?;
-        let provider = Arc::new(ring::default_provider());
+        let provider = provider();
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Setup(error.to_string()))?;

@@ -33,8 +33,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hearken", &[]),
     ("hearken-capi", &["hearken"]),
     ("hearken-http", &[]),
-    ("hearken-server", &["hearken", "hearken-http"]),
-    ("hearken-load", &["hearken", "hearken-http"]),
+    ("hearken-tls", &["hearken"]),
+    ("hearken-server", &["hearken", "hearken-http", "hearken-tls"]),
+    ("hearken-load", &["hearken", "hearken-http", "hearken-tls"]),
     // For the descriptor limit and the format of load results. Servers are processes to the lab.
     ("hearken-lab", &["hearken", "hearken-load"]),
     // For the lab's statistics and its description of the machine.

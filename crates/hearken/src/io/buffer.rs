@@ -153,6 +153,15 @@ impl Buffer {
         &mut self.0.get_or_insert_default().bytes
     }
 
+    /// Returns the bytes, to change them in place.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(storage) = &mut self.0 else { return &mut [] };
+        let Storage { bytes, provided, start, .. } = &mut **storage;
+        let all = provided.as_deref_mut().unwrap_or(bytes);
+        all.get_mut(*start..).unwrap_or_default()
+    }
+
     /// Copies the bytes out of memory that the kernel provided, which then returns to the kernel.
     #[inline]
     pub(super) fn copy_provided(&mut self) {

@@ -385,8 +385,9 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
     }
 
     fn delivered(&self, token: Token) -> u64 {
+        let Some(socket) = self.registry.get(token) else { return 0 };
         let sent = self.sockets.get(token.slot() as usize).map_or(0, |socket| socket.sent);
-        sent.saturating_sub(self.undelivered(token))
+        sent.saturating_sub(K::Socket::undelivered(socket))
     }
 
     fn undelivered(&self, token: Token) -> u64 {

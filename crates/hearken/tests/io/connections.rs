@@ -105,6 +105,9 @@ pub(crate) fn operations_on_closed_tokens_do_nothing<I: Io>(case: &Case<'_, I>) 
     net.io.close(to);
     // The operations must not affect a new connection with the same descriptor number.
     let (other, _) = net.started_pair();
+    let accepted = *net.accepted.last().unwrap();
+    net.send(other, b"sent");
+    net.expect_sent(other, 1);
     for dead in [to, to] {
         net.io.start(dead);
         net.send(dead, b"nothing");
@@ -124,11 +127,10 @@ pub(crate) fn operations_on_closed_tokens_do_nothing<I: Io>(case: &Case<'_, I>) 
     net.expect_end(from, b"");
     net.run_until_idle();
     assert_eq!(net.io.pool().in_use(), 0);
-    let accepted = *net.accepted.last().unwrap();
     net.send(accepted, b"still here");
     net.expect_received(other, b"still here");
     net.send(other, b"so am I");
-    net.expect_received(accepted, b"so am I");
+    net.expect_received(accepted, b"sentso am I");
 }
 
 /// Checks that a connection that is closed in the handler of a completion has no further ones,

@@ -39,6 +39,8 @@ pub(crate) struct Net<I: Io> {
     pub(crate) held_buffers: Vec<Buffer>,
     seen: HashMap<Token, Seen>,
     completions: u64,
+    /// See [`Case`].
+    has_handshake: bool,
 }
 
 /// The completions of a connection.
@@ -97,6 +99,7 @@ impl<I: Io> Net<I> {
             held_buffers: Vec::new(),
             seen: HashMap::new(),
             completions: 0,
+            has_handshake: case.has_handshake,
         }
     }
 
@@ -253,6 +256,9 @@ impl<I: Io> Net<I> {
             net.seen(from).connected.is_some() && net.peer(from).is_some()
         });
         assert_eq!(self.seen(from).connected, Some(Ok(())));
+        if self.has_handshake {
+            self.run_until_idle();
+        }
         (from, self.peer(from).unwrap())
     }
 
@@ -349,6 +355,9 @@ pub(crate) fn between<I: Io>(a: &mut Net<I>, b: &mut Net<I>) -> (Token, Token) {
     both(a, b, "a connection is made", |a, b| {
         a.seen(from).connected.is_some() && b.accepted.len() > before
     });
+    if b.has_handshake {
+        b.run_until_idle();
+    }
     (from, b.accepted[before])
 }
 

@@ -138,6 +138,7 @@ pub(crate) fn over_sim(setting: &Setting, policy: Policy, clause: Clause<SimRead
             && policy.order != Order::WaitFirst
             && policy.interest != InterestPolicy::EveryState
             && semantics.trigger != Trigger::OneShot,
+        has_handshake: false,
     });
 }
 

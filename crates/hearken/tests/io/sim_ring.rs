@@ -86,6 +86,7 @@ fn over_network(setting: &Setting, network: NetworkSettings, clause: Clause<SimU
             // A wait may return without a completion.
             max_waits: if faults.interrupted_waits > 0 { 20 } else { 1 },
             keeps_interest: faults.interrupted_waits == 0,
+            has_handshake: false,
         });
     }
 }

@@ -55,6 +55,7 @@ pub(crate) fn over_sim(setting: &Setting, clause: Clause<SimIo>) {
             accept_limit: None,
             max_waits: 1,
             keeps_interest: true,
+            has_handshake: false,
         });
     }
 }

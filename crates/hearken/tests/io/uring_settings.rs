@@ -84,6 +84,7 @@ pub(crate) fn over_uring(setting: &Setting, clause: Clause<UringIo>) {
         accept_limit: None,
         max_waits: 1,
         keeps_interest: true,
+        has_handshake: false,
     });
 }
 

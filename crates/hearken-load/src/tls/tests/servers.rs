@@ -7,7 +7,6 @@ use std::sync::{Arc, LazyLock};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair,
 };
-use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
@@ -77,7 +76,7 @@ impl Default for Server {
 impl Server {
     pub(super) fn config(self) -> Arc<ServerConfig> {
         let (certificate, key) = self.own.unwrap_or_else(|| AUTHORITY.issue(&self.params));
-        let provider = Arc::new(ring::default_provider());
+        let provider = hearken_tls::provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(self.versions)
             .unwrap();

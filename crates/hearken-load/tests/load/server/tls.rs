@@ -58,7 +58,7 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let chain = vec![params.signed_by(&key, &self.issuer).unwrap().der().clone()];
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = hearken_tls::provider();
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()

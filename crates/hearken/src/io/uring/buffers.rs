@@ -6,7 +6,7 @@
 //! connections receive.
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -86,6 +86,20 @@ impl Deref for Provided {
         // It does not receive the buffer again before this value is dropped.
         unsafe {
             std::slice::from_raw_parts(
+                self.memory.pages.start.add(at).as_ptr(),
+                self.length as usize,
+            )
+        }
+    }
+}
+
+impl DerefMut for Provided {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let at = self.memory.size * usize::from(self.number);
+        // SAFETY: as in `deref`; no other value refers to the buffer of this number.
+        unsafe {
+            std::slice::from_raw_parts_mut(
                 self.memory.pages.start.add(at).as_ptr(),
                 self.length as usize,
             )

@@ -2,44 +2,66 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::TlsError;
+/// The error for a file of certificates or keys that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use {}: {reason}", path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// The reason, and the expected content.
+    pub reason: String,
+}
+
+impl FileError {
+    pub(crate) fn new(path: &Path, reason: impl Into<String>) -> FileError {
+        FileError { path: path.to_owned(), reason: reason.into() }
+    }
+}
 
 /// Maximum size of a file in bytes. All public authorities together take about 256 KiB.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Reads the certificates in a file, at least one. Returns each with the line on which it begins.
-pub(super) fn certificates(path: &Path) -> Result<Vec<(usize, CertificateDer<'static>)>, TlsError> {
+///
+/// # Errors
+/// The file cannot be read or is malformed.
+pub fn certificates(path: &Path) -> Result<Vec<(usize, CertificateDer<'static>)>, FileError> {
     let all = items(path)?;
     if all.is_empty() {
         let form = "-----BEGIN CERTIFICATE-----";
-        return Err(file_error(path, format!("no certificate found; expected {form}")));
+        return Err(FileError::new(path, format!("no certificate found; expected {form}")));
     }
     Ok(all)
 }
 
 /// Reads the first private key in a file.
-pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+///
+/// # Errors
+/// The file cannot be read, is malformed, or contains no unencrypted key.
+pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     let first = items(path)?.into_iter().next();
     first.map(|(_, key)| key).ok_or_else(|| {
         let encrypted = "decrypt an encrypted key first, for example with openssl pkey";
-        file_error(path, format!("no private key found; {encrypted}"))
+        FileError::new(path, format!("no private key found; {encrypted}"))
     })
 }
 
 /// Reads all items of one type in a file.
-fn items<T: PemObject>(path: &Path) -> Result<Vec<(usize, T)>, TlsError> {
+fn items<T: PemObject>(path: &Path) -> Result<Vec<(usize, T)>, FileError> {
     let text = read(path)?;
     let mut found = Vec::new();
     for (line, section) in sections(&text) {
         match T::from_pem_slice(section) {
             Ok(item) => found.push((line, item)),
             Err(pem::Error::NoItemsFound) => {}
-            Err(error) => return Err(file_error(path, format!("line {line}: {}", reason(&error)))),
+            Err(error) => {
+                return Err(FileError::new(path, format!("line {line}: {}", reason(&error))));
+            }
         }
     }
     Ok(found)
@@ -67,19 +89,16 @@ fn sections(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     begins.into_iter().zip(ends).map(|((line, from), to)| (line, &text[from..to]))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+/// Reads a file of limited size.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut text = Vec::new();
     // The limit also ends reading from a device such as /dev/zero.
     File::open(path)
         .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text))
-        .map_err(|error| file_error(path, format!("cannot read the file: {error}")))?;
+        .map_err(|error| FileError::new(path, format!("cannot read the file: {error}")))?;
     if text.len() as u64 > MAX_FILE_BYTES {
         let limit = MAX_FILE_BYTES >> 20;
-        return Err(file_error(path, format!("the file is longer than {limit} MiB")));
+        return Err(FileError::new(path, format!("the file is longer than {limit} MiB")));
     }
     Ok(text)
-}
-
-fn file_error(path: &Path, reason: String) -> TlsError {
-    TlsError::File { path: path.to_owned(), reason }
 }

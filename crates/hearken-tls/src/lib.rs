@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+
+pub mod client;
+mod failure;
+pub mod pem;
+mod provider;
+pub mod server;
+mod session;
+mod tls_io;
+
+pub use client::ClientTls;
+pub use failure::TlsFailure;
+pub use provider::{Provider, provider};
+pub use server::ServerTls;
+pub use tls_io::{TlsIo, TlsLimits};
+
+/// A protocol version.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
+}
+
+/// The parameters of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SessionInfo<'a> {
+    /// The protocol version.
+    pub version: TlsVersion,
+    /// Whether the session resumes an earlier one.
+    pub resumed: bool,
+    /// The application protocol, if one was negotiated (ALPN).
+    pub alpn: Option<&'a [u8]>,
+    /// The peer's certificate (DER), if it sent one.
+    pub peer_certificate: Option<&'a [u8]>,
+}

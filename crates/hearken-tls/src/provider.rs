@@ -1,0 +1,27 @@
+//! The cryptography.
+
+use std::sync::Arc;
+
+use rustls::CipherSuite;
+use rustls::crypto::CryptoProvider;
+
+/// An implementation of the cryptography of TLS.
+pub type Provider = CryptoProvider;
+
+/// Returns the implementation that a feature of the crate selects, with its suites in the order of
+/// their cost: AES-128 before AES-256, whose hash is the slower one.
+pub fn provider() -> Arc<Provider> {
+    #[cfg(feature = "aws-lc-rs")]
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    #[cfg(not(feature = "aws-lc-rs"))]
+    let mut provider = rustls::crypto::ring::default_provider();
+    // The sort is stable.
+    provider.cipher_suites.sort_by_key(|suite| match suite.suite() {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => 0,
+        CipherSuite::TLS13_AES_256_GCM_SHA384 | CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => 1,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 2,
+        _ => 3,
+    });
+    Arc::new(provider)
+}
