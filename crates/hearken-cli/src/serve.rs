@@ -8,6 +8,7 @@ use hearken::mechanism::bpf::{Programs, drop_privileges};
 use hearken::mechanism::{self, AUTO, SelectError};
 use hearken_server::runtime::metrics::Metrics;
 use hearken_server::{Config, Server};
+use hearken_tls::ServerTls;
 
 use crate::server_settings::{Options, SERVE, validate_serve};
 use crate::settings::arguments::{self, Configured, Matches};
@@ -32,6 +33,8 @@ impl Configured for Serve {
       Use io_uring.
   hearken serve public --events poll --experiment io=wait-first --experiment accept-limit=1
       Run an experiment with another event loop.
+  hearken serve public --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+      Serve over TLS.
 
 Output: 'listening on http://ADDR:PORT (MECHANISM, N workers, up to M connections)' when ready.
 {COMMON_HELP}"
@@ -57,7 +60,7 @@ overrides the file.
 Signals:
   SIGTERM, SIGINT  stop accepting connections, complete requests in progress (timeouts.shutdown),
                    then exit; a second signal exits immediately
-  SIGHUP           reopen the access log
+  SIGHUP           reopen the access log, and read TLS certificates again
   SIGUSR1          print statistics of waits for events
 
 Exit status: 0 after a shutdown by signal, 1 on a runtime error, 2 on an invalid argument or config
@@ -71,8 +74,10 @@ pub(crate) fn run(command: &Matches<Serve>) -> Result<ExitCode, Failure> {
         Ok(settings) => settings,
         Err(status) => return Ok(status),
     };
-    serve(&settings.into_static_files(), |server| {
-        format!("listening on http://{} ({})\n", server.addr(), resources(server))
+    let config = settings.into_static_files();
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    serve(&config, |server| {
+        format!("listening on {scheme}://{} ({})\n", server.addr(), resources(server))
     })
 }
 
@@ -85,7 +90,10 @@ pub(crate) fn configure<T>(
     summary: impl FnOnce(&Options) -> String,
 ) -> Result<Result<Options, ExitCode>, Failure> {
     let matches = &command.matches;
-    let settings = resolve::resolve(table, matches, validate)?;
+    let mut settings = resolve::resolve(table, matches, validate)?;
+    if !matches.get_flag("print-config") {
+        settings.config.load_tls().map_err(Failure::usage)?;
+    }
     let options = &settings.config;
     let text = if matches.get_flag("print-config") {
         print::print(table, options)?
@@ -129,11 +137,16 @@ pub(crate) fn serve(
     if config.event_loops.events == AUTO {
         mechanisms::report_unavailable(server.mechanism());
     }
-    let (stopper, log) = (server.handle(), server.handle());
+    let (stopper, log, tls) = (server.handle(), server.handle(), config.tls.clone());
     let (metrics, at_end) = (server.metrics(), server.metrics());
     signals::on_server(
         move || stopper.stop(),
-        move || log.reopen_log(),
+        move || {
+            log.reopen_log();
+            if let Some(Err(error)) = tls.as_ref().map(ServerTls::reload) {
+                eprintln!("hearken: {error}; the previous certificates stay in use");
+            }
+        },
         move || report_waits(&metrics),
     )
     .map_err(Failure::runtime)?;

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use hearken_tls::ServerTls;
+
 use crate::front::{HalfClose, Timeouts};
 use crate::proxy;
 use crate::runtime::access_log::LogFormat;
@@ -20,6 +22,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Settings of the listening socket and the event loops.
     pub event_loops: EventLoopConfig,
+    /// TLS of the listening socket. The caller can [reload](ServerTls::reload) a clone of it.
+    pub tls: Option<ServerTls>,
     /// Timeouts of the client side.
     pub timeouts: Timeouts,
     /// Minimum rate in bytes per second at which a client must receive a response and send a
@@ -67,6 +71,7 @@ impl Config {
         Config {
             routes: vec![Route { prefix: "/".to_owned(), handler }],
             event_loops: EventLoopConfig::default(),
+            tls: None,
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),

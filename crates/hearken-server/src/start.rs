@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use hearken::io::Relay;
+use hearken_tls::{ServerTls, TlsIo, TlsLimits};
 
 use crate::admin;
 use crate::config::{Config, Handler};
@@ -69,9 +70,16 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     }
     // A server with only static files is monomorphised separately: its hot path does not select a
     // handler.
-    let mut server = match service.is_static() {
-        true => start_workers(loops, false, log, &metrics, &StaticService(service))?,
-        false => start_workers(loops, service.connects(), log, &metrics, &service)?,
+    let connects = service.connects();
+    let mut server = match &config.tls {
+        Some(tls) => {
+            let service = TlsService { service, tls: tls.clone() };
+            start_workers(loops, connects, log, &metrics, &service)?
+        }
+        None if service.is_static() => {
+            start_workers(loops, connects, log, &metrics, &StaticService(service))?
+        }
+        None => start_workers(loops, connects, log, &metrics, &service)?,
     };
     server.add_warnings(warnings);
     let mut upstreams: Vec<Arc<dyn UpstreamControl>> = Vec::new();
@@ -122,6 +130,25 @@ pub(crate) struct Service<F> {
 /// Creates workers that serve the files of one directory.
 #[derive(Clone)]
 pub(crate) struct StaticService<F>(pub(crate) Service<F>);
+
+/// Creates the workers of a service, whose clients use TLS.
+#[derive(Clone)]
+struct TlsService<S> {
+    service: S,
+    tls: ServerTls,
+}
+
+impl<S: server::Service> server::Service for TlsService<S> {
+    fn worker<I: Relay>(
+        self,
+        io: I,
+        context: &WorkerContext,
+    ) -> Result<impl server::Worker, StartError> {
+        let mut io = TlsIo::new(io, TlsLimits::default());
+        io.set_accepts(Some(self.tls));
+        self.service.worker(io, context)
+    }
+}
 
 impl<F: Files> Service<F> {
     /// Returns whether the files of one directory are served at all paths.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 
+#[cfg(not(any(feature = "aws-lc-rs", feature = "ring")))]
+compile_error!("enable the feature aws-lc-rs or ring");
+
 /// An implementation of the cryptography of TLS.
 pub type Provider = CryptoProvider;
 

@@ -96,7 +96,7 @@ impl From<EncryptError> for WriteError {
     }
 }
 
-/// What a session has to send.
+/// Content for a session to send.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ToSend<'a> {
     /// Content to encrypt.

@@ -16,8 +16,10 @@ use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Serve
 use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::network::Network;
 use hearken_server::{Distribution, HalfClose, Model};
+use hearken_tls::TlsVersion;
 
 use super::preset::Preset;
+use super::tls::ClientAuth;
 use super::{Networks, address, rule};
 use crate::settings::{Format, Kind, Parameter};
 use crate::size::{print_size, size};
@@ -118,11 +120,17 @@ pub(super) const FIELDS: Format<usize> =
 pub(super) const DURATION: Format<Duration> = durations(duration);
 /// A duration greater than zero.
 pub(super) const TIMEOUT: Format<Duration> = durations(positive_duration);
-pub(super) const LOG_FILE: Format<Option<PathBuf>> =
+pub(super) const OPTIONAL_FILE: Format<Option<PathBuf>> =
     optional!("none", "FILE", file, |path| path.display().to_string());
 pub(super) const LOG_FORMAT: Format<LogFormat> = choice!("FORMAT",
     "combined" => LogFormat::Combined = LogFormat::Combined,
     "json" => LogFormat::Json = LogFormat::Json);
+pub(super) const TLS_VERSION: Format<TlsVersion> = choice!("VERSION",
+    "1.2" => TlsVersion::Tls12 = TlsVersion::Tls12,
+    "1.3" => TlsVersion::Tls13 = TlsVersion::Tls13);
+pub(super) const CLIENT_AUTH: Format<ClientAuth> = choice!("CERTIFICATE",
+    "required" => ClientAuth::Required = ClientAuth::Required,
+    "optional" => ClientAuth::Optional = ClientAuth::Optional);
 pub(super) const HALF_CLOSE: Format<HalfClose> = choice!("ACTION",
     "continue" => HalfClose::Respond = HalfClose::Respond,
     "abort" => HalfClose::Cancel = HalfClose::Cancel);

@@ -9,6 +9,7 @@ use hearken_server::proxy::config::{Forward, HealthCheck, PassiveChecks, ProxyMo
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, proxy};
+use hearken_tls::server::ServerTlsError;
 
 use crate::settings::Table;
 
@@ -19,6 +20,7 @@ mod rule;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod validate;
 
 pub(crate) use formats::print_balance;
@@ -31,6 +33,7 @@ pub(crate) struct Options {
     preset: Option<preset::Preset>,
     /// The server without its handler.
     server: Config,
+    tls: tls::Tls,
     root: Option<PathBuf>,
     site: SiteConfig,
     /// The proxy without `to`.
@@ -77,6 +80,7 @@ impl Default for Options {
         Options {
             preset: None,
             server: Config { routes: Vec::new(), ..Config::static_files(SiteConfig::default()) },
+            tls: tls::Tls::default(),
             root: None,
             site: SiteConfig::default(),
             proxy: proxy::Config::new(ProxyMode::Forward(Forward::default())),
@@ -96,6 +100,12 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Reads the files of certificates.
+    pub(crate) fn load_tls(&mut self) -> Result<(), ServerTlsError> {
+        self.server.tls = self.tls.load()?;
+        Ok(())
+    }
+
     /// Returns the configuration of a server for static files.
     pub(crate) fn into_static_files(self) -> Config {
         let site = SiteConfig { root: self.root.clone().unwrap_or_default(), ..self.site.clone() };

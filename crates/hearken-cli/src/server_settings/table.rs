@@ -26,6 +26,7 @@ const fn section(
 pub(super) const SECTIONS: &[Section<Options>] = &[
     section("", "", "General settings", BOTH, always),
     section("static", "", "Static files", SERVE, always),
+    section("tls", "TLS", "Encryption of client connections", SERVE, tls),
     section("upstreams", "Upstream servers", "Upstream servers", PROXY, reverse),
     section("health", "Upstream servers", "Health checks of upstream servers", PROXY, health),
     section(
@@ -57,6 +58,13 @@ fn hybrid(options: &Options) -> Result<(), &'static str> {
     match options.server.event_loops.model {
         Model::Hybrid => Ok(()),
         _ => Err("has no effect without --model hybrid; add it, or remove this"),
+    }
+}
+
+fn tls(options: &Options) -> Result<(), &'static str> {
+    match options.tls.cert {
+        Some(_) => Ok(()),
+        None => Err("has no effect without '--tls-cert' or 'tls.cert'"),
     }
 }
 
@@ -371,13 +379,46 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .details("keep: the client's Host. upstream: the address of the server."),
     Setting {
         is_path: true,
-        ..setting! { Options, "log.file", f::LOG_FILE, |c| c.server.access_log,
+        ..setting! { Options, "log.file", f::OPTIONAL_FILE, |c| c.server.access_log,
         "Access log; - is standard output" }
     }
     .common_flag("access-log"),
     setting! { Options, "log.format", f::LOG_FORMAT, |c| c.server.log_format,
     "Access log format" }
     .flag("log-format"),
+    Setting {
+        is_path: true,
+        ..setting! { Options, "tls.cert", f::OPTIONAL_FILE, |c| c.tls.cert,
+        "Serve over TLS, with the certificate in this PEM file" }
+    }
+    .flag("tls-cert")
+    .details(
+        "The certificates of its issuers follow the certificate. SIGHUP reads the files again; if \
+         they are invalid, the previous ones stay in use.",
+    ),
+    Setting {
+        is_path: true,
+        ..setting! { Options, "tls.key", f::OPTIONAL_FILE, |c| c.tls.key,
+        "PEM file with the private key of the certificate" }
+    }
+    .flag("tls-key")
+    .unset("the file of the certificate", "\"key.pem\""),
+    setting! { Options, "tls.min-version", f::TLS_VERSION, |c| c.tls.min_version,
+    "Lowest version of TLS" }
+    .flag("tls-min-version"),
+    Setting {
+        is_path: true,
+        ..setting! { Options, "tls.ocsp", f::OPTIONAL_FILE, |c| c.tls.ocsp,
+        "File with an OCSP response to staple, in DER" }
+    },
+    Setting {
+        is_path: true,
+        ..setting! { Options, "tls.client-ca", f::OPTIONAL_FILE, |c| c.tls.client_ca,
+        "PEM file with the authorities that issue client certificates" }
+    }
+    .flag("tls-client-ca"),
+    setting! { Options, "tls.client-auth", f::CLIENT_AUTH, |c| c.tls.client_auth,
+    "Whether clients must have a certificate, with tls.client-ca" },
     setting! { Options, "admin.listen", f::OPTIONAL_ADDRESS, |c| c.server.admin,
     "Address for metrics and control over HTTP" }
     .common_flag("admin")

@@ -115,6 +115,12 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("headers.host", "upstream", "upstream"),
     ("log.file", "-", "/tmp/it's a \"log\""),
     ("log.format", "json", "json"),
+    ("tls.cert", "cert.pem", "/etc/a b.pem"),
+    ("tls.key", "key.pem", "/etc/a b.pem"),
+    ("tls.min-version", "1.3", "1.3"),
+    ("tls.ocsp", "response.der", "/etc/a b.der"),
+    ("tls.client-ca", "ca.pem", "/etc/a b.pem"),
+    ("tls.client-auth", "optional", "optional"),
     ("admin.listen", "127.0.0.1:9090", "[::]:0"),
     ("experiments.io", "wait-first", "wait-to-receive"),
     ("experiments.interest", "once", "every-state"),
@@ -165,6 +171,7 @@ fn required(table: &Table<Options>, setting: &Setting<Options>) -> &'static [&'s
     match table.bit {
         table::SERVE if is_key("static.root") => &[],
         table::SERVE if is_key("distribution") => &[".", "--model=hybrid"],
+        table::SERVE if is_key("tls.") && setting.name() != "cert" => &[".", "--tls-cert=c"],
         table::SERVE => &["."],
         _ if is_key("forward.") => &["--forward"],
         _ if is_key("health.") && setting.name() != "path" => &["--to=b:1", "--health-path=/"],
@@ -197,8 +204,8 @@ fn every_setting_reaches_the_server_from_file_and_command_line() {
     let path = dir.path().join("c.toml");
     for table in [&SERVE, &PROXY] {
         for setting in table.settings() {
-            // The process uses this one.
-            if setting.key == "experiments.rt-queue" {
+            // The process uses the first; the others name files that must exist.
+            if setting.key == "experiments.rt-queue" || setting.section() == "tls" {
                 continue;
             }
             let required = required(table, setting);

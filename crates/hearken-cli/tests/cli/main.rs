@@ -19,3 +19,4 @@ mod load_status;
 mod proxy;
 mod results;
 mod serve;
+mod tls;

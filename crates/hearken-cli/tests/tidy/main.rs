@@ -41,7 +41,17 @@ const CRATES: &[(&str, &[&str])] = &[
     // For the lab's statistics and its description of the machine.
     ("hearken-bench", &["hearken", "hearken-lab"]),
     ("hearken-sim", &["hearken", "hearken-http", "hearken-server", "hearken-load"]),
-    ("hearken-cli", &["hearken", "hearken-http", "hearken-server", "hearken-load", "hearken-lab"]),
+    (
+        "hearken-cli",
+        &[
+            "hearken",
+            "hearken-http",
+            "hearken-tls",
+            "hearken-server",
+            "hearken-load",
+            "hearken-lab",
+        ],
+    ),
     // All are dependencies of its tests only.
     ("hearken-fuzz", &[]),
 ];

@@ -106,7 +106,7 @@ fn check_dates(
         }
         _ => {}
     }
-    // No certificate is valid for ever.
+    // A certificate is not valid at this time, so the error contains the end of its period.
     let late = UnixTime::since_unix_epoch(Duration::from_secs(1 << 40));
     match verify(late) {
         Some(webpki::Error::CertExpired { not_after, .. }) => Ok(not_after.as_secs()),

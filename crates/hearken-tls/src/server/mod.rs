@@ -52,12 +52,12 @@ impl CertificateFiles {
 /// Whether clients authenticate with certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not requested.
+    /// No client certificate is requested.
     #[default]
     Off,
-    /// They are requested, and verified by the authorities in this PEM file.
+    /// Certificates are optional. The authorities in this PEM file verify them.
     Optional(PathBuf),
-    /// They are required, and verified by the authorities in this PEM file.
+    /// Certificates are required. The authorities in this PEM file verify them.
     Required(PathBuf),
 }
 

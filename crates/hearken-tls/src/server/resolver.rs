@@ -13,7 +13,7 @@ use super::certificate::Certificate;
 pub(super) struct Resolver {
     default: Vec<Arc<CertifiedKey>>,
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By the domain below the wildcard label.
+    /// Certificates by the domain below the wildcard label.
     wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
 }
 

@@ -51,7 +51,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) enum Receiving {
     Open,
-    /// It ended, with an error or with `close_notify`, which is not reported yet.
+    /// An end that is not reported yet, with an error or by `close_notify`.
     Ended(Result<(), io::Error>),
     /// The end is reported.
     Over,

@@ -124,8 +124,13 @@ impl<I: Io> Core<I> {
             // Sends that completed before may be reported later.
             return Some(CompletionKind::Received(buffer));
         }
-        connection.received.extend(full);
-        connection.received.extend(last);
+        for mut buffer in full.into_iter().chain(last) {
+            if !connection.is_started {
+                // It may wait for long.
+                buffer.detach();
+            }
+            connection.received.push_back(buffer);
+        }
         if let Err(failure) = progress.result {
             self.fail(connection, failure.into());
         } else if connection.incoming.len() > limit {

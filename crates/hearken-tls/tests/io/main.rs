@@ -30,6 +30,7 @@ mod relay_ends;
 mod relaying;
 #[path = "../../../hearken/tests/io/sending.rs"]
 mod sending;
+mod sessions;
 #[path = "../../../hearken/tests/suite/mod.rs"]
 mod suite;
 mod transports;
@@ -41,5 +42,7 @@ mod unix;
 use clauses::Case;
 
 fn main() -> ExitCode {
-    suite::run(transports::trials())
+    let mut trials = transports::trials();
+    trials.extend(suite::plain_trials("sessions", sessions::tests()));
+    suite::run(trials)
 }

@@ -53,7 +53,7 @@ const ALL: &[Transport] = &[
     transport("epoll-level::hurried", Kind::Readiness("epoll-level", hurried), TLS13),
     transport("poll::wait_first", Kind::Readiness("poll", wait_first), TLS12),
     transport("epoll-level::short_records", Kind::Readiness("epoll-level", |_| {}), SHORT_RECORDS),
-    transport("sim::calm", Kind::Sim(|_, _| {}), TLS12),
+    transport("sim::calm", Kind::Sim(calm), TLS12),
     transport("sim::short_records", Kind::Sim(erratic), SHORT_RECORDS),
     Transport { name: "plain", kind: Kind::Readiness("epoll-edge", |_| {}), sessions: None },
 ];
@@ -67,6 +67,11 @@ fn hurried(policy: &mut Policy) {
 
 fn wait_first(policy: &mut Policy) {
     (policy.order, policy.interest) = (Order::WaitFirst, InterestPolicy::EveryState);
+}
+
+/// Makes the windows longer than what some clauses expect them to hold, with its records.
+fn calm(network: &mut NetworkSettings, _: &mut SimIoSettings) {
+    (network.min_window, network.max_window) = (256 * 1024, 512 * 1024);
 }
 
 /// Sets all faults that are no errors.

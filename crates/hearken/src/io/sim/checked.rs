@@ -98,6 +98,11 @@ impl<I: Io> Checked<I> {
         Checked { io, open_sockets: Records::default() }
     }
 
+    /// Returns the wrapped implementation.
+    pub fn get_ref(&self) -> &I {
+        &self.io
+    }
+
     fn insert(&mut self, token: Token, record: Record) {
         self.open_sockets.insert(token, record);
         self.check_open_count();
