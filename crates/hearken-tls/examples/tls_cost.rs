@@ -74,7 +74,7 @@ fn serve(cert: &str, key: &str, is_tls: bool) -> Result<()> {
                 CompletionKind::Accepted { token, .. } => io.start(token),
                 CompletionKind::Received(_) => drop(io.send_now(completion.token, &RESPONSE)),
                 CompletionKind::End | CompletionKind::ReceiveFailed(_) => {
-                    io.close(completion.token)
+                    io.close(completion.token);
                 }
                 CompletionKind::Woken => report_memory()?,
                 _ => {}

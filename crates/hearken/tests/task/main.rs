@@ -47,6 +47,7 @@ struct Case<'a, I> {
     accept_limit: Option<u32>,
     max_waits: u32,
     keeps_interest: bool,
+    has_handshake: bool,
 }
 
 /// A function that tests one property of tasks.
@@ -179,5 +180,6 @@ fn over_readiness(subject: &suite::Subject, clause: Clause<ReadinessIo<suite::An
         accept_limit: None,
         max_waits: 1,
         keeps_interest: false,
+        has_handshake: false,
     });
 }
