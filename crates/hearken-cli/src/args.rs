@@ -24,7 +24,7 @@ Examples:
   hearken serve public
   hearken proxy --to http://127.0.0.1:9000
   hearken load http://127.0.0.1:8080/ --rate 2000 --idle 10000
-  hearken lab quick
+  hearken lab run quick
   hearken mechanisms
 
 Exit status: 0 on success, 1 on a runtime error, 2 on an invalid argument or config file, 3 if an

@@ -1,78 +1,121 @@
 //! The command `hearken lab`.
 
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hearken::io::{find, names};
-use hearken_lab::export::Render;
-use hearken_lab::{
-    LabError, Progress, QuickConfig, Report, Settings, StderrProgress, export, table,
-};
+use hearken_lab::{Kind, LabError, Report, SCHEMA, export};
 
-use crate::args::lab::{Experiment, LabArgs, LaunchArgs, QuickArgs};
+use crate::args::lab::{LabArgs, LabCommand, LaunchArgs, ListArgs, PrintArgs, ReportArgs};
+use crate::load::print;
 use crate::{Failure, signals};
 
-mod peers;
+mod run;
 
 /// Exit status that a shell reports for a process terminated by SIGINT.
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
-    match args.experiment {
-        Experiment::Quick(args) => quick(args),
-        Experiment::Peers(args) => peers::run(args),
-        Experiment::Launch(args) => launch(&args),
+    match args.command {
+        LabCommand::Run(args) => run::run(args),
+        LabCommand::List(args) => list(&args),
+        LabCommand::Print(args) => print_definition(&args),
+        LabCommand::Report(args) => report(&args),
+        LabCommand::Launch(args) => launch(&args),
     }
 }
 
-fn quick(args: QuickArgs) -> Result<ExitCode, Failure> {
-    let out = args.out.clone();
-    let config = QuickConfig {
-        executable: executable()?,
-        command_line: std::env::args().collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings: settings(args)?,
-    };
-    run_and_report(&out, |progress, stop| hearken_lab::quick(&config, progress, stop))
+/// Converts an error of the lab: invalid input is a usage error.
+fn failure(error: LabError) -> Failure {
+    match error {
+        LabError::Config(_) => Failure::usage(error),
+        error => Failure::runtime(error),
+    }
 }
 
-fn executable() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(Failure::runtime)
-}
-
-/// Runs an experiment, prints its table and writes its report. SIGINT ends it with a partial report.
-fn run_and_report<S, C, P>(
-    out: &Path,
-    experiment: impl FnOnce(&mut dyn Progress, &AtomicBool) -> Result<Report<S, C, P>, LabError>,
-) -> Result<ExitCode, Failure>
-where
-    Report<S, C, P>: Render,
-{
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    let on_stop = move || flag.store(true, Ordering::Release);
-    signals::on_stop(on_stop).map_err(Failure::runtime)?;
-    // Fails before the experiment instead of after it.
-    std::fs::create_dir_all(out).map_err(|error| {
-        Failure::usage(format!("cannot create directory '{}': {error}", out.display()))
-    })?;
-    let report = match experiment(&mut StderrProgress::default(), &stop) {
-        Err(error @ LabError::Config(_)) => return Err(Failure::usage(error)),
-        // Interrupted before the first measurement.
-        Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
-        report => report.map_err(Failure::runtime)?,
-    };
-    let written = export::write_all(&report, out).map_err(Failure::runtime)?;
-    let mut output = table::text(&report);
+/// Writes the files of a report and prints its tables.
+fn write(report: &Report, out: &Path) -> Result<(), Failure> {
+    let written = export::write_all(report, out).map_err(Failure::runtime)?;
+    let mut output = export::text(report);
     for path in written {
         output += &format!("wrote {}\n", path.display());
     }
     let _ = io::stdout().write_all(output.as_bytes());
-    Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+    Ok(())
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let mut rows = Vec::new();
+    if args.recipes {
+        for recipe in hearken_lab::builtin_recipes().map_err(Failure::runtime)? {
+            let kind = recipe.kind.name();
+            rows.push((format!("{kind:6}  {}", recipe.name), recipe.description));
+        }
+    } else {
+        for experiment in hearken_lab::builtin_experiments().map_err(Failure::runtime)? {
+            rows.push((experiment.name, experiment.title));
+        }
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = rows.iter().map(|(name, about)| format!("{name:width$}  {about}\n"));
+    print(&lines.collect::<String>());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_definition(args: &PrintArgs) -> Result<ExitCode, Failure> {
+    let (name, kind) = match (&args.recipe, &args.proxy) {
+        (Some(name), _) => (name, Kind::Server),
+        (_, Some(name)) => (name, Kind::Proxy),
+        _ => {
+            let name = args.experiment.as_deref().unwrap_or_default();
+            print(&run::experiment(name)?.text);
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let recipes = hearken_lab::builtin_recipes().map_err(Failure::runtime)?;
+    let known: Vec<_> = recipes.iter().filter(|recipe| recipe.kind == kind).collect();
+    match known.iter().find(|recipe| recipe.name == *name) {
+        Some(recipe) => print(&recipe.text),
+        None => {
+            let known: Vec<_> = known.iter().map(|recipe| recipe.name.as_str()).collect();
+            let known = known.join(", ");
+            let message = format!("unknown recipe '{name}' (available: {known})");
+            return Err(Failure::usage(message));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
+    write(&read(&args.directory)?, &args.directory)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the results of a run.
+fn read(directory: &Path) -> Result<Report, Failure> {
+    let path = directory.join("results.json");
+    let wrong = |problem: String| {
+        Failure::usage(format!("cannot read the results '{}': {problem}", path.display()))
+    };
+    let text = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let report: Report = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+    match report.schema == SCHEMA {
+        true => Ok(report),
+        false => Err(wrong(format!("its format is '{}', expected '{SCHEMA}'", report.schema))),
+    }
+}
+
+/// Returns a flag that SIGINT and SIGTERM set.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let on_stop = move || flag.store(true, Ordering::Release);
+    signals::on_stop(on_stop).map_err(Failure::runtime)?;
+    Ok(stop)
 }
 
 /// Replaces this process with another program, which the kernel kills when the lab exits.
@@ -81,25 +124,4 @@ fn launch(args: &LaunchArgs) -> Result<ExitCode, Failure> {
     let [program, arguments @ ..] = &*args.command else { return Ok(ExitCode::FAILURE) };
     let error = Command::new(program).args(arguments).exec();
     Err(Failure::usage(format!("cannot start '{}': {error}", program.display())))
-}
-
-fn settings(args: QuickArgs) -> Result<Settings, Failure> {
-    let defaults = Settings::default();
-    let mechanisms = if args.mechanisms.is_empty() {
-        let available = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
-        available.map(str::to_owned).collect()
-    } else {
-        for name in &args.mechanisms {
-            find(name).map_err(Failure::usage)?;
-        }
-        args.mechanisms
-    };
-    Ok(Settings {
-        mechanisms,
-        idle: if args.idle.is_empty() { defaults.idle } else { args.idle },
-        rate: args.rate.unwrap_or(defaults.rate),
-        repetitions: args.repetitions.unwrap_or(defaults.repetitions),
-        seed: args.seed.unwrap_or(defaults.seed),
-        ..defaults
-    })
 }

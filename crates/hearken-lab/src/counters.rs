@@ -72,13 +72,6 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Attaches all but the cycle counters to `threads` and records those that are not available.
-    pub(crate) fn attach(threads: &[i32], unavailable: &mut Vec<UnavailableCounter>) -> Counters {
-        let instructions = Counters::attach_instructions(threads, unavailable);
-        let Counters { syscalls, .. } = Counters::attach_syscalls(threads, unavailable);
-        Counters { syscalls, ..instructions }
-    }
-
     /// Attaches only the instruction counters. A tracepoint would add its own instructions to every
     /// system call.
     pub(crate) fn attach_instructions(
@@ -94,14 +87,15 @@ impl Counters {
         }
     }
 
-    /// Attaches only the system call counters.
-    pub(crate) fn attach_syscalls(
+    /// Attaches the system call counters too.
+    pub(crate) fn with_syscalls(
+        self,
         threads: &[i32],
         unavailable: &mut Vec<UnavailableCounter>,
     ) -> Counters {
         let scope = CounterScope::Threads(threads);
         let syscalls = CounterSet::attach_or_record(Event::SystemCalls, scope, unavailable);
-        Counters { syscalls, ..Counters::default() }
+        Counters { syscalls, ..self }
     }
 
     /// Attaches all counters.
@@ -229,15 +223,16 @@ mod tests {
     #[test]
     fn every_counter_is_counted_or_reported_once() {
         let mut unavailable = Vec::new();
-        let first = Counters::attach(&this_thread(), &mut unavailable);
+        let first = Counters::attach_all(CounterScope::Threads(&this_thread()), &mut unavailable);
         for _ in 0..100 {
             rustix::thread::sched_yield();
         }
         let counts = first.finish();
         let count = unavailable.len();
-        Counters::attach(&this_thread(), &mut unavailable);
+        Counters::attach_all(CounterScope::Threads(&this_thread()), &mut unavailable);
         assert_eq!(unavailable.len(), count, "an unavailable counter was recorded twice");
-        let counted = [counts.instructions_user, counts.instructions_kernel, counts.syscalls];
+        let counted =
+            [counts.instructions_user, counts.instructions_kernel, counts.cycles, counts.syscalls];
         assert_eq!(counted.iter().filter(|c| c.is_none()).count(), count);
         if let Some(syscalls) = counts.syscalls {
             assert!(syscalls >= 100, "{syscalls} system calls, but 100 were made");

@@ -1,318 +1,505 @@
-//! Execution of measurements with real processes.
+//! Execution of measurements with servers and load generators in separate processes.
 
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
+use hearken::descriptors;
 use tempfile::TempDir;
 
-use crate::accounting::{ProcessAccounting, Usage};
-use crate::counters::{Counters, Counts, UnavailableCounter};
+use crate::counters::UnavailableCounter;
 use crate::error::LabError;
-use crate::load_result::{self, LoadResult};
+use crate::experiment::{Load, permits};
 use crate::machine::{Placement, cpu_set};
-use crate::plan::{DOCUMENTS, QuickConfig, Settings, Trial};
-use crate::process::{AffinityGuard, ChildGuard};
-use crate::results::Measurement;
+use crate::participant::{Environment, Participant, StartContext, find_program, make_readable};
+use crate::plan::{Cell, PlannedExperiment, Trial};
+use crate::process::AffinityGuard;
+use crate::results::{self, Checks};
+use crate::warning::Warning;
 
-/// Time limit for a server to start listening.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for opening the idle connections.
-pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit for a load generator to exit after the end of its load.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+mod idle;
+mod origin;
+mod pass;
+mod session;
+
+use origin::Origin;
+use pass::{Instruments, PassContext};
+use session::{Session, SessionContext};
+
+/// Number of consecutive failures after which a server is skipped with these values.
+const MAX_FAILURES: u32 = 2;
+/// Connections to a server in addition to the idle ones, for limits in its configuration.
+const ACTIVE_CONNECTIONS: u64 = 2000;
+
+/// The values of a measurement.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Metrics by name. Those that are not available are missing.
+    pub metrics: BTreeMap<String, f64>,
+    /// Circumstances that affect the metrics.
+    pub checks: Checks,
+}
 
 /// Executes the measurements of a plan.
-pub trait Executor<C = Trial, M = Measurement> {
+pub trait Executor {
     /// Executes one trial. Returns [`LabError::Interrupted`] if `stop` was set in the meantime.
-    fn measure(&mut self, trial: &C, stop: &AtomicBool) -> Result<M, LabError>;
+    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measured, LabError>;
+
+    /// Measures the highest rate that the reference server of an experiment answers.
+    fn saturation(&mut self, experiment: &str, stop: &AtomicBool) -> Result<f64, LabError>;
+
+    /// Sets the variable `saturation` of an experiment.
+    fn set_saturation(&mut self, experiment: &str, rate: f64);
 
     /// Returns the counters that are not available, each once.
     fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
         Vec::new()
     }
+
+    /// Ends the processes and returns the warnings so far.
+    fn finish(&mut self) -> Vec<Warning> {
+        Vec::new()
+    }
+}
+
+/// An experiment that is ready to run.
+#[derive(Debug)]
+struct Prepared {
+    planned: PlannedExperiment,
+    participants: Vec<Participant>,
+    origin: Option<Origin>,
+    saturation: Option<f64>,
+}
+
+/// Settings of a [`ProcessExecutor`].
+#[derive(Clone, Debug)]
+pub(crate) struct ExecutorConfig {
+    /// Path of `hearken`, which generates the load.
+    pub(crate) executable: PathBuf,
+    /// Whether the clock of the machine counts instructions.
+    pub(crate) by_clock: bool,
+    /// Seed of the arrivals.
+    pub(crate) seed: u64,
 }
 
 /// Measures servers in separate processes.
 #[derive(Debug)]
 pub(crate) struct ProcessExecutor {
-    executable: PathBuf,
-    settings: Settings,
-    placement: Placement,
-    scratch: TempDir,
+    config: ExecutorConfig,
+    environment: Environment,
+    experiments: Vec<Prepared>,
+    session: Option<Session>,
     unavailable: Vec<UnavailableCounter>,
+    warnings: Vec<Warning>,
+    /// Consecutive failures by experiment and cell.
+    failures: HashMap<(String, Cell), u32>,
+    _scratch: TempDir,
 }
 
 impl ProcessExecutor {
-    /// Creates the documents that the servers will serve.
-    pub(crate) fn new(config: &QuickConfig, placement: &Placement) -> Result<Self, LabError> {
+    /// Creates the documents and tests each server of the trials once. Servers that are not installed or
+    /// fail the test are removed from `experiments` and `trials` with a warning.
+    ///
+    /// # Errors
+    /// A problem that concerns all servers of an experiment.
+    pub(crate) fn new(
+        config: ExecutorConfig,
+        placement: Placement,
+        experiments: &mut [PlannedExperiment],
+        trials: &mut Vec<Trial>,
+        stop: &AtomicBool,
+    ) -> Result<Self, LabError> {
         let scratch = TempDir::with_prefix("hearken-lab-")
             .map_err(LabError::file("create a directory in", &std::env::temp_dir()))?;
-        let site = scratch.path().join("site");
-        std::fs::create_dir(&site).map_err(LabError::file("create", &site))?;
-        for (name, size) in DOCUMENTS {
-            let path = site.join(name);
-            std::fs::write(&path, vec![b'x'; size]).map_err(LabError::file("write", &path))?;
-        }
-        Ok(ProcessExecutor {
-            executable: config.executable.clone(),
-            settings: config.settings.clone(),
-            placement: placement.clone(),
-            scratch,
+        make_readable(scratch.path())?;
+        let root = scratch.path().join("site");
+        create_documents(&root, experiments)?;
+        let environment = Environment {
+            hearken: config.executable.clone(),
+            root,
+            scratch: scratch.path().to_owned(),
+            placement,
+            chrt: find_program("chrt"),
+            descriptors: descriptors::raise_limit().unwrap_or(1024),
+        };
+        let mut executor = ProcessExecutor {
+            config,
+            environment,
+            experiments: Vec::new(),
+            session: None,
             unavailable: Vec::new(),
-        })
+            warnings: Vec::new(),
+            failures: HashMap::new(),
+            _scratch: scratch,
+        };
+        if executor.environment.chrt.is_none()
+            && experiments.iter().any(PlannedExperiment::is_together)
+        {
+            executor.warnings.push(Warning::NoBatchScheduling);
+        }
+        for planned in experiments {
+            executor.prepare(planned, trials, stop)?;
+        }
+        Ok(executor)
     }
 
-    fn start(
+    /// Returns the participating servers of an experiment, and its origin.
+    pub(crate) fn participants(
         &self,
-        name: &str,
-        cpus: &[usize],
-        arguments: &[String],
-    ) -> Result<ChildGuard, LabError> {
-        let stderr = self.scratch.path().join(name);
-        ChildGuard::spawn(&self.executable, arguments, &cpu_set(cpus), stderr)
+        experiment: &str,
+    ) -> (Vec<results::Participant>, Option<results::Participant>) {
+        let Some(prepared) = self.prepared(experiment) else { return (Vec::new(), None) };
+        let participants = prepared.participants.iter().map(Participant::describe).collect();
+        (participants, prepared.origin.as_ref().map(Origin::describe))
     }
 
-    fn start_server(&self, mechanism: &str, stop: &AtomicBool) -> Result<RunningServer, LabError> {
-        let site = self.scratch.path().join("site");
-        // Only the lab may close idle connections, even if a saturated load takes long.
-        let arguments = to_strings(&[
-            "serve",
-            &site.display().to_string(),
-            "--listen",
-            "127.0.0.1:0",
-            "--events",
-            mechanism,
-            "--workers",
-            "1",
-            "--idle-timeout",
-            "10m",
-            "--header-timeout",
-            "10m",
-            "--exit-with-parent",
-        ]);
-        let mut guard = self.start("server", &self.placement.server, &arguments)?;
-        let line = guard.wait_for_line("listening on ", START_TIMEOUT, stop)?;
-        let url = line.split_whitespace().nth(2).unwrap_or_default();
-        let url = format!("{}/{}", url.trim_end_matches('/'), self.settings.document);
-        let accounting = ProcessAccounting::open(guard.pid())?;
-        Ok(RunningServer { guard, accounting, url })
+    fn prepared(&self, experiment: &str) -> Option<&Prepared> {
+        self.experiments.iter().find(|e| e.planned.experiment.name == experiment)
     }
 
-    fn open_idle(
-        &self,
-        server: &RunningServer,
-        idle: u64,
+    /// Locates, builds and tests the servers of an experiment.
+    fn prepare(
+        &mut self,
+        planned: &mut PlannedExperiment,
+        trials: &mut Vec<Trial>,
         stop: &AtomicBool,
-    ) -> Result<Option<ChildGuard>, LabError> {
-        if idle == 0 {
-            return Ok(None);
-        }
-        // With `--json -`, the line awaited below would not appear on stdout.
-        let arguments = to_strings(&[
-            "load",
-            &server.url,
-            "--rate",
-            "0",
-            "--idle",
-            &idle.to_string(),
-            "--events",
-            LOAD_EVENTS,
-            "--json",
-            &self.idle_result().display().to_string(),
-            "--exit-with-parent",
-        ]);
-        let mut guard = self.start("idle", &self.placement.others, &arguments)?;
-        guard.wait_for_line("holding ", OPEN_TIMEOUT, stop)?;
-        // The server accepts connections after they are established.
-        let deadline = Instant::now() + OPEN_TIMEOUT;
-        while server.accounting.count_descriptors()? < idle {
-            if Instant::now() >= deadline {
-                return Err(server.guard.error("did not accept all idle connections in time"));
+    ) -> Result<(), LabError> {
+        let name = planned.experiment.name.clone();
+        let origin = match &planned.origin {
+            Some(recipe) => {
+                let context =
+                    StartContext { is_together: planned.is_together(), ..StartContext::default() };
+                let directory = format!("{name}.origin");
+                let environment = &self.environment;
+                Some(Origin::start(&directory, recipe, &context, environment, stop)?)
             }
-            std::thread::sleep(Duration::from_millis(5));
+            None => None,
+        };
+        let mut prepared = Prepared {
+            planned: planned.clone(),
+            participants: Vec::new(),
+            origin,
+            saturation: None,
+        };
+        let mut last = None;
+        for server in &planned.servers {
+            let directory = format!("{name}.{}", server.name);
+            let tested = match Participant::prepare(&directory, server, &self.environment) {
+                Ok(participant) => self.test(&prepared, participant, trials, stop)?,
+                Err(warning) => Err(warning),
+            };
+            match tested {
+                Ok(participant) => prepared.participants.push(participant),
+                Err(warning) => {
+                    trials.retain(|t| t.experiment != name || t.cell.server != server.name);
+                    last = Some(warning.to_string());
+                    self.warnings.push(warning);
+                }
+            }
         }
-        Ok(Some(guard))
+        let names: Vec<&str> = prepared.participants.iter().map(|p| p.name.as_str()).collect();
+        planned.servers.retain(|server| names.contains(&server.name.as_str()));
+        match last.filter(|_| names.is_empty()) {
+            Some(reason) => {
+                let kind = planned.experiment.kind().name();
+                Err(LabError::Config(format!("no {kind} is available: {reason}")))
+            }
+            None => {
+                self.experiments.push(prepared);
+                Ok(())
+            }
+        }
     }
 
-    fn idle_result(&self) -> PathBuf {
-        self.scratch.path().join("idle.json")
-    }
-
-    /// Terminates the process that holds the idle connections and returns its statistics.
-    fn close_idle(&self, guard: ChildGuard) -> Result<hearken_load::Idle, LabError> {
-        let process = guard.name().to_string();
-        guard.terminate();
-        let path = self.idle_result();
-        let output = std::fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
-        // The next process must not find this result.
-        std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
-        Ok(parse(process, &output)?.idle)
-    }
-
-    /// Runs a load against the server. Calls `begin` after all connections are established, so that
-    /// their cost is not attributed to the requests.
-    fn load<T>(
+    /// Checks that a server works before the run relies on it.
+    fn test(
         &self,
-        server: &RunningServer,
-        (seconds, connection_per_request): (f64, bool),
+        prepared: &Prepared,
+        participant: Participant,
+        trials: &[Trial],
+        stop: &AtomicBool,
+    ) -> Result<Result<Participant, Warning>, LabError> {
+        match self.probe_loads(prepared, &participant, trials, stop) {
+            Ok(()) => Ok(Ok(participant)),
+            Err(LabError::Interrupted) => Err(LabError::Interrupted),
+            Err(error) => {
+                let (server, reason) = (participant.name, error.to_string());
+                Ok(Err(Warning::Excluded { server, reason }))
+            }
+        }
+    }
+
+    /// Starts a server and sends a request for each document of its trials.
+    fn probe_loads(
+        &self,
+        prepared: &Prepared,
+        participant: &Participant,
+        trials: &[Trial],
+        stop: &AtomicBool,
+    ) -> Result<(), LabError> {
+        let experiment = &prepared.planned.experiment;
+        let is_tested = |trial: &&Trial| {
+            trial.experiment == experiment.name
+                && trial.cell.server == participant.name
+                && trial.repetition == 0
+        };
+        let mut own = trials.iter().filter(is_tested).peekable();
+        let Some(first) = own.peek() else { return Ok(()) };
+        let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.placement.others))?;
+        let start = self.start_context(prepared, &first.cell);
+        let running = participant.start(&self.environment, &start, stop)?;
+        let mut probed: Vec<(String, bool)> = Vec::new();
+        for trial in own {
+            let start = self.start_context(prepared, &trial.cell);
+            for pass in experiment.passes.iter().filter(|p| permits(&p.only, &trial.cell.values)) {
+                let path = pass.load.path.fill(&start.variables);
+                let closes = pass.load.options.get("close").map(|v| v.fill(&start.variables));
+                let key = (path, closes.is_some_and(|closes| closes == "true"));
+                if probed.contains(&key) {
+                    continue;
+                }
+                probed.push(key);
+                let context = PassContext {
+                    environment: &self.environment,
+                    experiment,
+                    start: &start,
+                    running: &running,
+                    stop,
+                };
+                pass::probe(&pass.load, &context)?;
+            }
+        }
+        running.guard.stop(participant.recipe.stop.signal());
+        Ok(())
+    }
+
+    /// Returns the conditions under which the server of a cell starts.
+    fn start_context(&self, prepared: &Prepared, cell: &Cell) -> StartContext {
+        let planned = &prepared.planned;
+        let mut variables = planned.variables(&cell.values);
+        if let Some(rate) = prepared.saturation {
+            variables.insert("saturation".into(), rate.to_string());
+        }
+        let idle = planned.experiment.idle.as_ref().map(|idle| idle.connections.fill(&variables));
+        let idle = idle.and_then(|idle| idle.parse().ok()).unwrap_or(0);
+        StartContext {
+            connections: idle + ACTIVE_CONNECTIONS.min(self.environment.descriptors / 4),
+            idle,
+            origin: prepared.origin.as_ref().map(Origin::address),
+            is_together: planned.is_together(),
+            variables,
+        }
+    }
+
+    /// Ends the current session.
+    fn end_session(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.warnings.extend(session.finish());
+        }
+    }
+
+    /// Runs the passes of a trial.
+    fn run_passes(
+        &mut self,
+        session: &Session,
         trial: &Trial,
         stop: &AtomicBool,
-        begin: impl FnOnce() -> Result<T, LabError>,
-    ) -> Result<(T, LoadResult), LabError> {
-        // Each repetition has its own arrivals, the same for every cell.
-        let seed = self.settings.seed.wrapping_add(u64::from(trial.repetition));
-        let mut arguments = to_strings(&[
-            "load",
-            &server.url,
-            "--rate",
-            &self.settings.rate.to_string(),
-            "--duration",
-            &format!("{seconds}s"),
-            "--events",
-            LOAD_EVENTS,
-            "--connections",
-            &self.settings.connections.to_string(),
-            "--seed",
-            &seed.to_string(),
-            "--json",
-            "-",
-            "--announce",
-            "--exit-with-parent",
-        ]);
-        if connection_per_request {
-            arguments.extend(to_strings(&["--per-connection", "1"]));
+    ) -> Result<Measured, LabError> {
+        let mut unavailable = std::mem::take(&mut self.unavailable);
+        let measured = self.measure_passes(session, trial, &mut unavailable, stop);
+        self.unavailable = unavailable;
+        measured
+    }
+
+    fn measure_passes(
+        &self,
+        session: &Session,
+        trial: &Trial,
+        unavailable: &mut Vec<UnavailableCounter>,
+        stop: &AtomicBool,
+    ) -> Result<Measured, LabError> {
+        let unknown = || LabError::Config(format!("unknown experiment '{}'", trial.experiment));
+        let prepared = self.prepared(&trial.experiment).ok_or_else(unknown)?;
+        let experiment = &prepared.planned.experiment;
+        let start = self.start_context(prepared, &trial.cell);
+        let context = PassContext {
+            environment: &self.environment,
+            experiment,
+            start: &start,
+            running: session.running(),
+            stop,
+        };
+        let mut instruments = Instruments {
+            by_clock: self.config.by_clock,
+            // Each repetition has its own arrivals, the same for every cell.
+            seed: self.config.seed.wrapping_add(u64::from(trial.repetition)),
+            unavailable,
+        };
+        let mut checks = Checks::default();
+        let mut figures = HashMap::new();
+        for pass in &experiment.passes {
+            let is_useful = pass.emulated || !self.config.by_clock;
+            if is_useful && permits(&pass.only, &trial.cell.values) {
+                let measured = pass::run(pass, &context, &mut instruments, &mut checks)?;
+                figures.extend(measured.map(|measured| (pass.name.as_str(), measured)));
+            }
         }
-        let mut guard = self.start("load", &self.placement.others, &arguments)?;
-        guard.wait_for_line("prepared", OPEN_TIMEOUT, stop)?;
-        let started = begin()?;
-        let limit = Duration::from_secs_f64(seconds) + DRAIN_TIMEOUT;
-        let (output, status) = guard.wait_for_output(limit, stop)?;
-        // A load without a reply exits with 1 after its result, which is a measurement.
-        if !status.success() && output.is_empty() {
-            return Err(guard.error(&format!("failed ({status})")));
+        session.running().guard.check_running()?;
+        let value = |of: &str, per: Option<&str>| {
+            let (pass, figure) = of.split_once('.')?;
+            let value = |name: &str| match pass {
+                "session" => session.figure(name),
+                _ => figures.get(pass)?.get(name).copied(),
+            };
+            match per {
+                Some(per) => Some(value(figure)? / value(per).filter(|&per| per > 0.0)?),
+                None => value(figure),
+            }
+        };
+        let mut metrics = BTreeMap::new();
+        for metric in &experiment.metrics {
+            let found = metric.of.iter().find_map(|of| value(of, metric.per.as_deref()));
+            metrics.extend(found.map(|value| (metric.name.clone(), value)));
         }
-        Ok((started, parse(guard.name().into(), &output)?))
+        Ok(Measured { metrics, checks })
+    }
+
+    /// Starts the session of a trial, unless it is the current one.
+    fn session_for(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Session, LabError> {
+        match self.session.take() {
+            Some(session) if session.number == trial.session => return Ok(session),
+            other => self.session = other,
+        }
+        self.end_session();
+        self.start_session(&trial.experiment, &trial.cell, trial.session, stop)
+    }
+
+    fn start_session(
+        &self,
+        experiment: &str,
+        cell: &Cell,
+        number: usize,
+        stop: &AtomicBool,
+    ) -> Result<Session, LabError> {
+        let unknown = || LabError::Config(format!("server '{}' is not available", cell.server));
+        let prepared = self.prepared(experiment).ok_or_else(unknown)?;
+        let is_participant = |p: &&Participant| p.name == cell.server;
+        let participant = prepared.participants.iter().find(is_participant).ok_or_else(unknown)?;
+        let start = self.start_context(prepared, cell);
+        let context = SessionContext {
+            environment: &self.environment,
+            experiment: &prepared.planned.experiment,
+            participant,
+            start: &start,
+            stop,
+        };
+        Session::start(number, context)
+    }
+
+    /// Records a failure of a cell.
+    fn record_failure(&mut self, trial: &Trial, error: LabError) -> LabError {
+        // If the origin has exited, its error is the cause.
+        let origin = self.prepared(&trial.experiment).and_then(|prepared| prepared.origin.as_ref());
+        let error = match origin.map(Origin::check) {
+            Some(Err(origin)) if !matches!(error, LabError::Interrupted) => origin,
+            _ => error,
+        };
+        if !matches!(error, LabError::Interrupted) {
+            let key = (trial.experiment.clone(), trial.cell.clone());
+            *self.failures.entry(key).or_default() += 1;
+        }
+        error
     }
 }
 
+/// Creates the documents of all experiments.
+fn create_documents(root: &Path, experiments: &[PlannedExperiment]) -> Result<(), LabError> {
+    fs::create_dir(root).map_err(LabError::file("create", root))?;
+    make_readable(root)?;
+    for (name, &length) in experiments.iter().flat_map(|planned| &planned.experiment.documents) {
+        let path = root.join(name);
+        match path.metadata() {
+            Ok(existing) if existing.len() != length => {
+                let problem = format!("the experiments define document '{name}' with two lengths");
+                return Err(LabError::Config(problem));
+            }
+            Ok(_) => {}
+            Err(_) => {
+                let content = vec![b'x'; usize::try_from(length).unwrap_or(0)];
+                fs::write(&path, content).map_err(LabError::file("write", &path))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Executor for ProcessExecutor {
-    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
+    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measured, LabError> {
+        let key = (trial.experiment.clone(), trial.cell.clone());
+        let failures = self.failures.get(&key).copied().unwrap_or(0);
+        if failures >= MAX_FAILURES {
+            return Err(LabError::Skipped { failures });
+        }
         // This thread must not run on the processor of the server.
-        let _pinned = AffinityGuard::pin(&cpu_set(&self.placement.others))?;
-        let server = self.start_server(&trial.mechanism, stop)?;
-        let rss_start_bytes = server.accounting.rss_bytes()?;
-        let idle_load = self.open_idle(&server, trial.idle, stop)?;
-        let rss_bytes = server.accounting.rss_bytes()?;
-
-        // The first, short pass warms the server up and carries the overhead of the counters.
-        let mut unavailable = std::mem::take(&mut self.unavailable);
-        let attach = || Ok(Counters::attach(&server.accounting.threads()?, &mut unavailable));
-        let passed = self.load(&server, (self.settings.counters_s, false), trial, stop, attach);
-        let (counters, warm_up) = passed?;
-        let counts = counters.finish();
-
-        // The second pass opens a connection for each request, to measure the cost per connection.
-        let attach = || {
-            let counters = Counters::attach(&server.accounting.threads()?, &mut unavailable);
-            Ok((counters, server.accounting.usage()?))
+        let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.placement.others))?;
+        // A session that failed is discarded, because its measurements are not reliable.
+        let session = match self.session_for(trial, stop) {
+            Ok(session) => session,
+            Err(error) => return Err(self.record_failure(trial, error)),
         };
-        let passed = self.load(&server, (self.settings.counters_s, true), trial, stop, attach);
-        let ((counters, before), short) = passed?;
-        let short_cpu_ns = server.accounting.usage()?.since(&before).cpu_ns;
-        let short_counts = counters.finish();
-        self.unavailable = unavailable;
+        match self.run_passes(&session, trial, stop) {
+            Ok(measured) => {
+                self.session = Some(session);
+                self.failures.remove(&key);
+                Ok(measured)
+            }
+            Err(error) => Err(self.record_failure(trial, error)),
+        }
+    }
 
-        let begin = || Ok((server.accounting.usage()?, Instant::now()));
-        let ((before, began), result) =
-            self.load(&server, (self.settings.duration_s, false), trial, stop, begin)?;
-        let elapsed = began.elapsed();
-        let usage = server.accounting.usage()?.since(&before);
-        let rss_end_bytes = server.accounting.rss_bytes()?;
-
-        let idle = match idle_load {
-            Some(guard) => self.close_idle(guard)?,
-            None => hearken_load::Idle::default(),
+    fn saturation(&mut self, experiment: &str, stop: &AtomicBool) -> Result<f64, LabError> {
+        self.end_session();
+        let unknown = || LabError::Config(format!("experiment '{experiment}' has no saturation"));
+        let prepared = self.prepared(experiment).ok_or_else(unknown)?;
+        let definition = &prepared.planned.experiment;
+        let rule = definition.saturation.as_ref().ok_or_else(unknown)?;
+        let mut values = BTreeMap::new();
+        for axis in &definition.axes {
+            let first = axis.values.first().map(|value| value.name.clone()).unwrap_or_default();
+            let value = rule.at.get(&axis.name).map_or(first, |value| value.as_str().to_owned());
+            values.insert(axis.name.clone(), value);
+        }
+        let cell = Cell { server: rule.server.clone(), values };
+        let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.placement.others))?;
+        let session = self.start_session(experiment, &cell, usize::MAX, stop)?;
+        let start = self.start_context(prepared, &cell);
+        let load: &Load = &rule.load;
+        let context = PassContext {
+            environment: &self.environment,
+            experiment: definition,
+            start: &start,
+            running: session.running(),
+            stop,
         };
-        server.guard.terminate();
+        let rate = pass::saturation(load, &context);
+        self.warnings.extend(session.finish());
+        rate
+    }
 
-        let replies = short.requests.replies;
-        let per_connection = |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
-        let added = rss_bytes.saturating_sub(rss_start_bytes) as f64;
-        Ok(Measurement {
-            rss_start_bytes,
-            rss_bytes,
-            rss_end_bytes,
-            rss_per_idle_bytes: (trial.idle > 0).then(|| added / trial.idle as f64),
-            idle_open: idle.open,
-            idle_lost: idle.lost,
-            cpu_ns_per_connection: per_connection(short_cpu_ns),
-            syscalls_per_connection: short_counts.syscalls.and_then(per_connection),
-            instructions_per_connection: short_counts.instructions().and_then(per_connection),
-            ..divide_by_replies(&usage, elapsed, counts, &warm_up, &result)
-        })
+    fn set_saturation(&mut self, experiment: &str, rate: f64) {
+        let is_meant = |e: &&mut Prepared| e.planned.experiment.name == experiment;
+        if let Some(prepared) = self.experiments.iter_mut().find(is_meant) {
+            prepared.saturation = Some(rate);
+        }
     }
 
     fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
         self.unavailable.clone()
     }
-}
 
-/// Event mechanism of the load generator: available everywhere, and the same for all servers.
-pub(crate) const LOAD_EVENTS: &str = "epoll-edge";
-
-/// A listening server.
-#[derive(Debug)]
-struct RunningServer {
-    guard: ChildGuard,
-    accounting: ProcessAccounting,
-    url: String,
-}
-
-pub(crate) fn to_strings(arguments: &[&str]) -> Vec<String> {
-    arguments.iter().map(|&a| a.to_string()).collect()
-}
-
-pub(crate) fn parse(process: String, output: &str) -> Result<LoadResult, LabError> {
-    load_result::parse(output).map_err(|problem| LabError::LoadResult { process, problem })
-}
-
-/// Divides the resource usage of the server by the number of replies.
-fn divide_by_replies(
-    usage: &Usage,
-    elapsed: Duration,
-    counts: Counts,
-    warm_up: &LoadResult,
-    result: &LoadResult,
-) -> Measurement {
-    let per = |replies: u64| move |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
-    let per_reply = per(result.requests.replies);
-    let per_warm_up_reply = per(warm_up.requests.replies);
-    let latency = |ns: u64| (result.latency_ns.count > 0).then_some(ns as f64);
-    let share = |ns: u64| ns as f64 / elapsed.as_nanos().max(1) as f64;
-    let cpu_utilisation = share(usage.cpu_ns);
-    let answered = result.requests.replies as f64 / result.requests.scheduled.max(1) as f64;
-    Measurement {
-        cpu_ns_per_request: per_reply(usage.cpu_ns),
-        cpu_user_ns_per_request: per_reply(usage.user_ns),
-        cpu_system_ns_per_request: per_reply(usage.system_ns),
-        cpu_utilisation,
-        cpu_wait_ratio: share(usage.wait_ns),
-        instructions_user_per_request: counts.instructions_user.and_then(&per_warm_up_reply),
-        instructions_kernel_per_request: counts.instructions_kernel.and_then(&per_warm_up_reply),
-        syscalls_per_request: counts.syscalls.and_then(&per_warm_up_reply),
-        context_switches_per_request: per_reply(usage.context_switches()),
-        scheduled: result.requests.scheduled,
-        replies: result.requests.replies,
-        reply_rate: result.reply_rate,
-        latency_p50_ns: latency(result.latency_ns.p50),
-        latency_p90_ns: latency(result.latency_ns.p90),
-        latency_p99_ns: latency(result.latency_ns.p99),
-        latency_p999_ns: latency(result.latency_ns.p999),
-        latency_max_ns: latency(result.latency_ns.max),
-        lateness_p99_ns: result.lateness_ns.p99 as f64,
-        errors: result.errors,
-        saturated: answered < 0.95 || cpu_utilisation > 0.95,
-        ..Measurement::default()
+    fn finish(&mut self) -> Vec<Warning> {
+        self.end_session();
+        std::mem::take(&mut self.warnings)
     }
 }

@@ -10,7 +10,6 @@ use crate::error::LabError;
 use crate::figures::{Figure, figures};
 use crate::html;
 use crate::load_figures;
-use crate::peers;
 use crate::results::Report;
 use crate::svg::{self, Chart, LIGHT, plot};
 use crate::sweep_figures;
@@ -22,7 +21,7 @@ pub trait Render: Serialize {
     fn render_html(&self) -> String;
 
     /// Renders each figure that has data as SVG on a white background, with its name.
-    fn render_svg(&self) -> Vec<(&'static str, String)>;
+    fn render_svg(&self) -> Vec<(String, String)>;
 
     /// Renders the table and notes for a terminal.
     fn render_text(&self) -> String;
@@ -30,33 +29,16 @@ pub trait Render: Serialize {
 
 impl Render for Report {
     fn render_html(&self) -> String {
-        html::quick(self)
+        html::lab(self)
     }
 
-    fn render_svg(&self) -> Vec<(&'static str, String)> {
-        standalone(figures(self))
-    }
-
-    fn render_text(&self) -> String {
-        table::quick(self)
-    }
-}
-
-impl Render for peers::Report {
-    fn render_html(&self) -> String {
-        html::peers(self)
-    }
-
-    fn render_svg(&self) -> Vec<(&'static str, String)> {
-        standalone(peers::figures(self))
+    fn render_svg(&self) -> Vec<(String, String)> {
+        let by_clock = self.emulator.is_some();
+        self.experiments.iter().flat_map(|e| standalone(figures(e, by_clock))).collect()
     }
 
     fn render_text(&self) -> String {
-        let mut text = table::with_notes(&peers::table(self), self);
-        if let Some(emulator) = &self.settings.emulator {
-            text += &format!("Instructions were counted by emulation: {emulator}.\n");
-        }
-        text
+        table::text(self)
     }
 }
 
@@ -66,9 +48,9 @@ impl Render for hearken_load::Report {
         html::load(self)
     }
 
-    fn render_svg(&self) -> Vec<(&'static str, String)> {
+    fn render_svg(&self) -> Vec<(String, String)> {
         let figures = load_figures::figures(self).into_iter();
-        figures.map(|f| (f.name, plot::standalone(f.title, &f.panels, &LIGHT))).collect()
+        figures.map(|f| (f.name.to_owned(), plot::standalone(f.title, &f.panels, &LIGHT))).collect()
     }
 
     fn render_text(&self) -> String {
@@ -82,9 +64,9 @@ impl Render for hearken_load::sweep::Sweep {
         html::sweep(self)
     }
 
-    fn render_svg(&self) -> Vec<(&'static str, String)> {
+    fn render_svg(&self) -> Vec<(String, String)> {
         let figures = sweep_figures::figures(self).into_iter();
-        figures.map(|f| (f.name, plot::standalone(f.title, &f.panels, &LIGHT))).collect()
+        figures.map(|f| (f.name.to_owned(), plot::standalone(f.title, &f.panels, &LIGHT))).collect()
     }
 
     fn render_text(&self) -> String {
@@ -103,19 +85,25 @@ pub fn html(report: &impl Render) -> String {
     report.render_html()
 }
 
+/// Renders the tables and notes for a terminal.
+pub fn text(report: &impl Render) -> String {
+    report.render_text()
+}
+
 /// Renders the figures that have data as SVG on a white background, each with its name, such as
-/// `cost`, `latency` or `memory`.
-pub fn figures_svg(report: &impl Render) -> Vec<(&'static str, String)> {
+/// `quick-cost`.
+pub fn figures_svg(report: &impl Render) -> Vec<(String, String)> {
     report.render_svg()
 }
 
 /// Renders figures as standalone SVG documents.
-pub(crate) fn standalone<P: Chart>(figures: Vec<Figure<P>>) -> Vec<(&'static str, String)> {
+fn standalone<P: Chart>(figures: Vec<Figure<P, String>>) -> Vec<(String, String)> {
     let css = svg::stylesheet(&LIGHT);
-    figures
-        .into_iter()
-        .map(|f| (f.name, svg::figure(f.title, &f.panels, Some(&css)).into_string() + "\n"))
-        .collect()
+    let render = |figure: Figure<P, String>| {
+        let svg = svg::figure(&figure.title, &figure.panels, Some(&css)).into_string();
+        (figure.name, svg + "\n")
+    };
+    figures.into_iter().map(render).collect()
 }
 
 /// Writes all files into `dir` and returns their paths. Creates the directory if necessary. Each

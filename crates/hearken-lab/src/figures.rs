@@ -1,92 +1,201 @@
-//! Figures of the report.
+//! Figures of a run, as the experiments define them.
 
-use crate::results::Report;
+use maud::Markup;
+
+use crate::experiment::{self, Experiment, Metric};
+use crate::results::{AxisReport, ExperimentReport};
 use crate::stats::Estimate;
-use crate::summary::Cell;
-use crate::svg::{Panel, Point, Series};
-use crate::units::{mebibytes, micros};
+use crate::summary::CellSummary;
+use crate::svg::dot_plot::{DotPlot, Mark, Row};
+use crate::svg::{Chart, Panel, Point, Series};
+use crate::units::number;
 
 /// A figure: one or more panels with a common title.
 #[derive(Clone, Debug)]
-pub(crate) struct Figure<P = Panel> {
+pub(crate) struct Figure<P, T = &'static str> {
     /// Name of the figure and of its file.
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
-    pub(crate) caption: &'static str,
+    pub(crate) name: T,
+    pub(crate) title: T,
+    pub(crate) caption: T,
     pub(crate) panels: Vec<P>,
 }
 
-/// Returns the figures that have data.
-pub(crate) fn figures(report: &Report) -> Vec<Figure> {
-    let counted = report.summary.iter().any(|c| c.instructions.is_some());
-    let cost = if counted {
-        panel(report, "Instructions per request", |c| c.instructions, |v| v)
-    } else {
-        panel(report, "CPU time per request, µs", |c| c.cpu_ns, micros)
-    };
-    let all = [
-        Figure {
-            name: "cost",
-            title: "Server cost per request",
-            caption: "Cost to the server per reply. Error bars are 95 % confidence intervals; hollow \
-                      markers are saturated servers.",
-            panels: vec![cost],
-        },
-        Figure {
-            name: "latency",
-            title: "Client latency",
-            caption: "From the scheduled time of a request, even if it was sent late, to the end of \
-                      its reply.",
-            panels: vec![
-                panel(report, "Median latency, µs", |c| c.latency_p50_ns, micros),
-                panel(report, "99th percentile of latency, µs", |c| c.latency_p99_ns, micros),
-            ],
-        },
-        Figure {
-            name: "memory",
-            title: "Server memory",
-            caption: "Resident memory of the process with the idle connections open. Excludes sockets, \
-                      which are kernel memory.",
-            panels: vec![panel(report, "Resident memory, MiB", |c| c.rss_bytes, mebibytes)],
-        },
-        Figure {
-            name: "syscalls",
-            title: "Server system calls",
-            caption: "Counted in the short first pass.",
-            panels: vec![panel(report, "System calls per request", |c| c.syscalls, |v| v)],
-        },
-    ];
-    all.into_iter()
-        .map(|f| Figure { panels: f.panels.into_iter().filter(has_points).collect(), ..f })
-        .filter(|f| !f.panels.is_empty())
-        .collect()
+/// A panel of a figure of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) enum LabPanel {
+    /// A line for each server.
+    Lines(Panel),
+    /// A row for each server.
+    Dots(DotPlot),
 }
 
-fn has_points(panel: &Panel) -> bool {
-    !panel.series.is_empty()
-}
-
-fn panel(
-    report: &Report,
-    title: &str,
-    quantity: fn(&Cell) -> Option<Estimate>,
-    unit: fn(f64) -> f64,
-) -> Panel {
-    let series = report.settings.mechanisms.iter().enumerate().map(|(style, mechanism)| {
-        let cells = report.summary.iter().filter(|c| &c.mechanism == mechanism);
-        let points = cells.filter_map(|c| {
-            quantity(c).map(|e| Point {
-                x: c.idle as f64,
-                y: unit(e.mean),
-                margin: unit(e.margin.unwrap_or(0.0)),
-                hollow: c.saturated > 0,
-            })
-        });
-        Series { name: mechanism.clone(), style, points: points.collect() }
-    });
-    Panel {
-        title: title.into(),
-        x_title: "idle connections".into(),
-        series: series.filter(|s| !s.points.is_empty()).collect(),
+impl Chart for LabPanel {
+    fn height(&self) -> f64 {
+        match self {
+            LabPanel::Lines(panel) => panel.height(),
+            LabPanel::Dots(panel) => panel.height(),
+        }
     }
+
+    fn draw(&self) -> Markup {
+        match self {
+            LabPanel::Lines(panel) => panel.draw(),
+            LabPanel::Dots(panel) => panel.draw(),
+        }
+    }
+}
+
+/// Returns the figures of an experiment that have data.
+pub(crate) fn figures(report: &ExperimentReport, by_clock: bool) -> Vec<Figure<LabPanel, String>> {
+    let Some(experiment) = report.experiment() else { return Vec::new() };
+    let figure = |rule: &experiment::Chart| {
+        let drawing = Drawing { report, rule, by_clock };
+        Figure {
+            name: format!("{}-{}", report.name, rule.name),
+            title: rule.title.clone(),
+            caption: rule.caption.clone(),
+            panels: drawing.panels(&experiment),
+        }
+    };
+    let all = experiment.figures.iter().map(figure);
+    all.filter(|figure| !figure.panels.is_empty()).collect()
+}
+
+/// A figure in the making.
+#[derive(Clone, Copy)]
+struct Drawing<'a> {
+    report: &'a ExperimentReport,
+    rule: &'a experiment::Chart,
+    by_clock: bool,
+}
+
+impl Drawing<'_> {
+    fn panels(&self, experiment: &Experiment) -> Vec<LabPanel> {
+        let has_values = |metric: &&Metric| {
+            self.report.summary.iter().any(|cell| cell.metrics.contains_key(&metric.name))
+        };
+        let metrics = self.rule.metrics.iter().filter_map(|name| experiment.metric(name));
+        let metrics = metrics.filter(has_values);
+        let number = if self.rule.first { 1 } else { usize::MAX };
+        metrics.take(number).flat_map(|metric| self.panels_of(metric)).collect()
+    }
+
+    /// Returns a panel for each combination of the axes that have neither lines nor marks.
+    fn panels_of(&self, metric: &Metric) -> Vec<LabPanel> {
+        let drawn = [&self.rule.x, &self.rule.levels, &self.rule.panels];
+        let drawn: Vec<&str> = drawn.into_iter().flatten().map(String::as_str).collect();
+        let others = self.report.varied_axes().filter(|axis| !drawn.contains(&axis.name.as_str()));
+        let separate = self.rule.panels.iter().filter_map(|name| self.report.axis(name));
+        let mut combinations: Vec<Vec<(&AxisReport, &str)>> = vec![Vec::new()];
+        for axis in separate.chain(others) {
+            let extend = |fixed: Vec<(_, _)>| {
+                let with = move |value| [fixed.clone(), vec![(axis, value)]].concat();
+                let only_first = self.rule.first_of.contains(&axis.name);
+                let values = axis.values.iter().take(if only_first { 1 } else { usize::MAX });
+                values.map(String::as_str).map(with).collect::<Vec<_>>()
+            };
+            combinations = combinations.into_iter().flat_map(extend).collect();
+        }
+        combinations.iter().filter_map(|fixed| self.panel(metric, fixed)).collect()
+    }
+
+    fn panel(&self, metric: &Metric, fixed: &[(&AxisReport, &str)]) -> Option<LabPanel> {
+        let name = |(axis, value): &(&AxisReport, &str)| match value.parse::<f64>() {
+            Ok(value) if axis.values.len() > 1 => format!("{} {}", number(value), axis.title),
+            _ => (*value).to_owned(),
+        };
+        let is_shown =
+            |axis: &AxisReport| axis.values.len() > 1 && !self.rule.first_of.contains(&axis.name);
+        let varied = fixed.iter().filter(|(axis, _)| is_shown(axis)).map(name);
+        let mut title: Vec<String> = varied.collect();
+        let emulated = if self.by_clock { ", emulated" } else { "" };
+        title.push(format!("{}{emulated}", metric.title));
+        let title = title.join(": ");
+        match self.rule.x.as_ref().and_then(|name| self.report.axis(name)) {
+            Some(x) => self.lines(metric, fixed, x, title).map(LabPanel::Lines),
+            None => self.dots(metric, fixed, title).map(LabPanel::Dots),
+        }
+    }
+
+    fn find(
+        &self,
+        server: &str,
+        fixed: &[(&AxisReport, &str)],
+        varied: Option<(&AxisReport, &str)>,
+    ) -> Option<&CellSummary> {
+        let values = fixed.iter().chain(&varied);
+        self.report.summary.iter().find(|cell| {
+            let matches = |(axis, value): &(&AxisReport, &str)| {
+                cell.values.get(&axis.name).is_some_and(|own| own == value)
+            };
+            cell.server == server && values.clone().all(matches)
+        })
+    }
+
+    fn lines(
+        &self,
+        metric: &Metric,
+        fixed: &[(&AxisReport, &str)],
+        x: &AxisReport,
+        title: String,
+    ) -> Option<Panel> {
+        let series = self.report.servers.iter().enumerate().map(|(style, server)| {
+            let point = |value: &String| {
+                let cell = self.find(&server.name, fixed, Some((x, value)))?;
+                let estimate = estimate(cell, metric)?;
+                Some(Point {
+                    x: value.parse().ok()?,
+                    y: estimate.mean * metric.scale,
+                    margin: estimate.margin.unwrap_or(0.0) * metric.scale,
+                    hollow: cell.saturated > 0,
+                })
+            };
+            let points = x.values.iter().filter_map(point).collect();
+            Series { name: server.name.clone(), style, points }
+        });
+        let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+        (!series.is_empty()).then(|| Panel { title, x_title: x.title.clone(), series })
+    }
+
+    fn dots(
+        &self,
+        metric: &Metric,
+        fixed: &[(&AxisReport, &str)],
+        title: String,
+    ) -> Option<DotPlot> {
+        let levels = self.rule.levels.as_ref().and_then(|name| self.report.axis(name));
+        let mark = |server: &str, level: Option<(&AxisReport, &str)>| {
+            let estimate = estimate(self.find(server, fixed, level)?, metric)?;
+            let margin = estimate.margin.unwrap_or(0.0) * metric.scale;
+            Some(Mark { value: estimate.mean * metric.scale, margin })
+        };
+        let values: Vec<Option<(&AxisReport, &str)>> = match levels {
+            Some(axis) => axis.values.iter().map(|value| Some((axis, value.as_str()))).collect(),
+            None => vec![None],
+        };
+        // A level without a mark, such as the memory per idle connection without any, is not shown.
+        let is_used = |level: &Option<_>| {
+            self.report.servers.iter().any(|server| mark(&server.name, *level).is_some())
+        };
+        let values: Vec<_> = values.into_iter().filter(is_used).collect();
+        let name = |level: &Option<(&AxisReport, &str)>| match level {
+            Some((axis, value)) => match value.parse() {
+                Ok(value) => format!("{} {}", number(value), axis.title),
+                Err(_) => (*value).to_owned(),
+            },
+            None => String::new(),
+        };
+        let row = |server: &crate::results::Participant| Row {
+            name: server.name.clone(),
+            marks: values.iter().map(|&level| mark(&server.name, level)).collect(),
+        };
+        let rows = self.report.servers.iter().map(row);
+        let rows: Vec<Row> = rows.filter(|row| row.marks.iter().any(Option::is_some)).collect();
+        let levels = values.iter().map(name).collect();
+        (!rows.is_empty()).then_some(DotPlot { title, levels, rows })
+    }
+}
+
+fn estimate(cell: &CellSummary, metric: &Metric) -> Option<Estimate> {
+    cell.metrics.get(&metric.name).map(|summary| summary.estimate)
 }

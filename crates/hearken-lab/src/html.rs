@@ -6,17 +6,15 @@ use crate::figures::Figure;
 use crate::results::Report;
 use crate::svg::plot::Plot;
 use crate::svg::{self, Chart, DARK, LIGHT, plot};
-use crate::table::{Table, is_text};
+use crate::table::Table;
 use crate::units::{mebibytes, number};
 
+mod lab;
 mod load;
-mod peers;
-mod quick;
 mod sweep;
 
+pub(crate) use lab::lab;
 pub(crate) use load::load;
-pub(crate) use peers::peers;
-pub(crate) use quick::quick;
 pub(crate) use sweep::sweep;
 
 const PAGE: &str = "\
@@ -27,7 +25,7 @@ const PAGE: &str = "\
 body{margin:0;background:var(--ground);color:var(--text);font:16px/1.5 system-ui,sans-serif}\
 main{max-width:62rem;margin:auto;padding:1.5rem 1rem 4rem}\
 main.full{max-width:none;padding:1.5rem clamp(1rem,3vw,3rem) 4rem}\
-h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0;overflow-wrap:anywhere}h2{font-size:1.2rem;margin:2.5rem 0 .5rem}\
+h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0;overflow-wrap:anywhere}h2{font-size:1.2rem;margin:2.5rem 0 .5rem}h3{font-size:1rem;margin:1.5rem 0 .3rem}\
 p,li{max-width:46rem}.soft,figcaption{color:var(--soft)}\
 figure{margin:0}.wide{overflow-x:auto}.wide svg{display:block;width:100%;min-width:21rem;\
 max-width:42rem}\
@@ -77,12 +75,12 @@ fn document(title: &str, class: Option<&str>, body: &Markup) -> String {
 }
 
 /// Renders the figures with their captions.
-pub(crate) fn sections<P: Chart>(figures: &[Figure<P>]) -> Markup {
+pub(crate) fn sections<P: Chart>(figures: &[Figure<P, String>]) -> Markup {
     html! {
         @for figure in figures {
-            h2 { (figure.title) }
+            h3 { (figure.title) }
             figure {
-                div.wide { (svg::figure(figure.title, &figure.panels, None)) }
+                div.wide { (svg::figure(&figure.title, &figure.panels, None)) }
                 figcaption { (figure.caption) }
             }
         }
@@ -102,18 +100,8 @@ pub(crate) fn wide_sections(figures: &[Figure<Plot>]) -> Markup {
     }
 }
 
-/// Renders a note if measurements are missing.
-pub(crate) fn incomplete_note<S, C, P>(report: &Report<S, C, P>, planned: usize) -> Markup {
-    html! {
-        @if !report.complete {
-            div.note { strong { "Incomplete run. " }
-                (report.samples.len()) " of " (planned) " measurements were completed." }
-        }
-    }
-}
-
 /// Renders the command line that repeats the experiment.
-pub(crate) fn reproduction<S, C, P>(report: &Report<S, C, P>) -> Markup {
+pub(crate) fn reproduction(report: &Report) -> Markup {
     html! {
         h2 { "How to reproduce" }
         pre { (shell_command(&report.command_line)) }
@@ -123,7 +111,7 @@ pub(crate) fn reproduction<S, C, P>(report: &Report<S, C, P>) -> Markup {
 
 /// Renders a table.
 pub(crate) fn render_table(table: &Table) -> Markup {
-    let side = |column: usize| is_text(&table.head[column]).then_some("left");
+    let side = |column: usize| table.is_text(column).then_some("left");
     let grouped = table.is_grouped();
     let starts = |row: usize| grouped && row > 0 && table.rows[row][0] != table.rows[row - 1][0];
     html! {
@@ -139,7 +127,7 @@ pub(crate) fn render_table(table: &Table) -> Markup {
 }
 
 /// Renders the warnings and the unavailable counters.
-pub(crate) fn warnings<S, C, P>(report: &Report<S, C, P>) -> Markup {
+pub(crate) fn warnings(report: &Report) -> Markup {
     html! {
         @if !report.warnings.is_empty() || !report.unavailable_counters.is_empty() {
             h2 { "Warnings" }
@@ -155,13 +143,14 @@ pub(crate) fn warnings<S, C, P>(report: &Report<S, C, P>) -> Markup {
 }
 
 /// Renders the environment of the run.
-pub(crate) fn environment<S, C, P>(
-    report: &Report<S, C, P>,
-    placement: &str,
-    seed: u64,
-    emulator: Option<&str>,
-) -> Markup {
+pub(crate) fn environment(report: &Report) -> Markup {
     let machine = &report.machine;
+    let emulator = report.emulator.as_deref();
+    let placement = format!(
+        "servers on processor {}; load generator and lab on {}",
+        cpus(&report.placement.server),
+        cpus(&report.placement.others)
+    );
     let memory = format!("{} GiB", number(mebibytes(machine.memory_bytes as f64) / 1024.0));
     let virtualised = machine.virtualisation.as_deref().unwrap_or("not detected");
     let duration = number(report.elapsed_s);
@@ -172,14 +161,14 @@ pub(crate) fn environment<S, C, P>(
     let rows: [(&str, &str); 10] = [
         ("Processor", &machine.cpu),
         ("Processors allowed", &machine.processors.to_string()),
-        ("Placement", placement),
+        ("Placement", &placement),
         ("Memory", &memory),
         ("Kernel", &machine.kernel),
         ("Virtual machine", virtualised),
         ("Emulator", emulator.unwrap_or_default()),
         ("Start", &report.date),
         ("Duration", &duration),
-        ("Seed", &seed.to_string()),
+        ("Seed", &report.seed.to_string()),
     ];
     property_table(&rows)
 }

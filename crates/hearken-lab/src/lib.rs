@@ -1,10 +1,10 @@
 //! Experiments that measure event mechanisms and servers under real traffic.
 //!
 //! The lab starts `hearken serve` or another server as a process and loads it with `hearken load`. It
-//! measures the costs of the server from outside, by the accounting of the kernel. [`quick`] compares event
-//! mechanisms, [`peers`](mod@peers) compares servers or proxies. [`export`] and [`table`] render a
-//! [`Report`]. [`compare`](mod@compare) compares results of the load generator, and [`watch`] samples
-//! the resource usage of any running server.
+//! measures the costs of the server from outside, by the accounting of the kernel. An [`Experiment`] is a
+//! TOML file that describes servers, load and figures. [`run()`] measures experiments, and [`export`]
+//! renders their [`Report`]. [`compare`](mod@compare) compares results of the load generator, and
+//! [`watch`] samples the resource usage of any running server.
 //!
 //! Two numbers are comparable only if they were measured in the same run. The measurements of a run are
 //! executed in random order, so that a drift of the machine affects all measurements equally.
@@ -14,37 +14,42 @@ pub mod compare;
 mod counters;
 mod error;
 mod executor;
+pub mod experiment;
 pub mod export;
 mod figures;
+mod fitness;
 mod html;
+pub mod journal;
 mod load_figures;
 mod load_result;
 mod machine;
-pub mod peers;
+mod participant;
 mod plan;
 mod process;
 mod process_tree;
 mod progress;
-mod quick;
 pub mod rate_plot;
+mod recipe;
 mod results;
 mod run;
 pub mod stats;
 mod summary;
 mod svg;
 mod sweep_figures;
-pub mod table;
+mod table;
 mod units;
 mod warning;
 pub mod watch;
 
 pub use counters::UnavailableCounter;
 pub use error::LabError;
-pub use executor::Executor;
+pub use executor::{Executor, Measured};
+pub use experiment::{Experiment, builtin as builtin_experiments};
 pub use machine::{Machine, Placement};
-pub use plan::{QuickConfig, Settings, Trial, plan};
+pub use plan::{Available, Cell, PlannedExperiment, Server, Trial, parse_duration, plan};
 pub use progress::{NoProgress, Progress, StderrProgress};
-pub use quick::{quick, quick_with_executor};
-pub use results::{Measurement, Report, SCHEMA, Sample};
-pub use summary::Cell;
+pub use recipe::{Kind, Recipe, builtin as builtin_recipes};
+pub use results::{AxisReport, Checks, ExperimentReport, Participant, Report, SCHEMA, Sample};
+pub use run::{RunConfig, run, run_with_executor};
+pub use summary::{CellSummary, MetricSummary};
 pub use warning::Warning;

@@ -13,6 +13,12 @@ pub(crate) struct LoadResult {
     /// Replies per second.
     #[serde(default)]
     pub reply_rate: f64,
+    /// Mean arrivals per second.
+    #[serde(default)]
+    pub offered_rate: f64,
+    /// Connections opened for requests.
+    #[serde(default)]
+    pub connections_opened: u64,
     /// Latency from the scheduled time of a request to the end of its reply.
     #[serde(default)]
     pub latency_ns: Quantiles,

@@ -47,25 +47,6 @@ pub(crate) struct LaunchOptions<'a> {
 }
 
 impl ChildGuard {
-    /// Starts `hearken` with `arguments` on the processors `cpus` and redirects its standard error
-    /// to the file `stderr`.
-    pub(crate) fn spawn(
-        executable: &Path,
-        arguments: &[String],
-        cpus: &CpuSet,
-        stderr: PathBuf,
-    ) -> Result<ChildGuard, LabError> {
-        let name = format!("`hearken {}`", arguments.join(" "));
-        ChildGuard::launch(LaunchOptions {
-            executable,
-            arguments,
-            name,
-            cpus,
-            stderr,
-            pipe_stdin: false,
-        })
-    }
-
     /// Starts a process in a process group of its own, so that Ctrl-C reaches only the lab, and its
     /// descendants are terminated with it.
     pub(crate) fn launch(launch: LaunchOptions<'_>) -> Result<ChildGuard, LabError> {
@@ -303,7 +284,15 @@ mod tests {
         let cpus = sched_getaffinity(None).unwrap();
         let arguments = ["-c".to_string(), script.to_string()];
         let stderr = dir.path().join("stderr");
-        (ChildGuard::spawn(Path::new("/bin/sh"), &arguments, &cpus, stderr).unwrap(), dir)
+        let launch = LaunchOptions {
+            executable: Path::new("/bin/sh"),
+            arguments: &arguments,
+            name: format!("`sh -c {script}`"),
+            cpus: &cpus,
+            stderr,
+            pipe_stdin: false,
+        };
+        (ChildGuard::launch(launch).unwrap(), dir)
     }
 
     fn alive(pid: i32) -> bool {

@@ -1,20 +1,22 @@
-//! Data model of the report: the content of `results.json` and the input of all exporters.
+//! Data model of a run: the content of `results.json`, which `docs/lab-result.md` documents.
 
-use hearken_load::Errors;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::counters::UnavailableCounter;
+use crate::experiment::Experiment;
 use crate::machine::{Machine, Placement};
-use crate::plan::{Settings, Trial};
-use crate::summary::Cell;
+use crate::plan::Trial;
+use crate::summary::CellSummary;
 use crate::warning::Warning;
 
 /// Format name and version of `results.json`.
-pub const SCHEMA: &str = "hearken-lab-quick/3";
+pub const SCHEMA: &str = "hearken-lab/1";
 
-/// The result of a run. Settings, cells and samples are specific to the experiment.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report<S = Settings, C = Cell, P = Sample> {
+pub struct Report {
     /// Format name and version: [`SCHEMA`].
     pub schema: String,
     /// Whether every planned measurement was completed.
@@ -27,10 +29,12 @@ pub struct Report<S = Settings, C = Cell, P = Sample> {
     pub date: String,
     /// Duration of the run in seconds.
     pub elapsed_s: f64,
-    /// Settings in effect, after adjustments.
-    pub settings: S,
+    /// Seed of the order of measurements and of the arrivals.
+    pub seed: u64,
     /// Hardware and kernel.
     pub machine: Machine,
+    /// Description of the emulator, if the clock of this machine counts instructions instead of time.
+    pub emulator: Option<String>,
     /// Assignment of processors.
     pub placement: Placement,
     /// Counters that were not available.
@@ -39,107 +43,125 @@ pub struct Report<S = Settings, C = Cell, P = Sample> {
     pub warnings: Vec<Warning>,
     /// Description of the statistical method.
     pub method: String,
-    /// Statistics of each combination of factors that has a sample.
-    pub summary: Vec<C>,
-    /// All measurements, in the order of execution.
-    pub samples: Vec<P>,
+    /// Experiments in the order of the command line.
+    pub experiments: Vec<ExperimentReport>,
 }
 
-/// A measurement with its position in the plan.
+/// The result of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExperimentReport {
+    /// Name.
+    pub name: String,
+    /// Text of the experiment file.
+    pub definition: String,
+    /// Server that the others are compared with.
+    pub reference: String,
+    /// Number of repetitions.
+    pub repetitions: u32,
+    /// Axes with the values in effect, in the order of the file.
+    pub axes: Vec<AxisReport>,
+    /// Servers.
+    pub servers: Vec<Participant>,
+    /// Server behind the proxies.
+    pub origin: Option<Participant>,
+    /// Saturation of the reference server in arrivals per second, if loads are relative to it.
+    pub saturation: Option<f64>,
+    /// Number of planned measurements.
+    pub planned: usize,
+    /// Statistics of each cell that has a sample.
+    pub summary: Vec<CellSummary>,
+    /// Measurements in the order of execution.
+    pub samples: Vec<Sample>,
+}
+
+impl ExperimentReport {
+    /// Returns the experiment; none if the definition is not valid in this version.
+    pub fn experiment(&self) -> Option<Experiment> {
+        Experiment::parse(&self.definition, &self.name).ok()
+    }
+
+    /// Returns the axis of the given name.
+    pub(crate) fn axis(&self, name: &str) -> Option<&AxisReport> {
+        self.axes.iter().find(|axis| axis.name == name)
+    }
+
+    /// Returns the axes with more than one value.
+    pub(crate) fn varied_axes(&self) -> impl Iterator<Item = &AxisReport> {
+        self.axes.iter().filter(|axis| axis.values.len() > 1)
+    }
+}
+
+/// An axis with the values in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AxisReport {
+    /// Name.
+    pub name: String,
+    /// Title in tables and figures.
+    pub title: String,
+    /// Values.
+    pub values: Vec<String>,
+}
+
+/// A server that takes part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Participant {
+    /// Name in the experiment.
+    pub name: String,
+    /// Description from the recipe.
+    pub description: String,
+    /// Version that the server prints.
+    pub version: String,
+    /// Text of the recipe.
+    pub recipe: String,
+    /// Arguments that are added to the command of the recipe.
+    pub arguments: Vec<String>,
+}
+
+/// A measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Mechanism of the server.
-    pub mechanism: String,
-    /// Requested number of idle connections.
-    pub idle: u64,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Name of the server.
+    pub server: String,
+    /// Values by axis.
+    pub values: BTreeMap<String, String>,
     /// Repetition, from 0.
     pub repetition: u32,
     /// Position in the random order, from 0.
     pub order: usize,
-    /// Measured values.
-    #[serde(flatten)]
-    pub measured: Measurement,
+    /// Metrics by name. Those that are not available are missing.
+    pub metrics: BTreeMap<String, f64>,
+    /// Circumstances that affect the metrics.
+    pub checks: Checks,
 }
 
 impl Sample {
     /// Combines a trial and its measurement.
-    pub fn new(trial: &Trial, measured: Measurement) -> Sample {
+    pub fn new(trial: &Trial, measured: crate::executor::Measured) -> Sample {
         Sample {
-            mechanism: trial.mechanism.clone(),
-            idle: trial.idle,
+            experiment: trial.experiment.clone(),
+            server: trial.cell.server.clone(),
+            values: trial.cell.values.clone(),
             repetition: trial.repetition,
             order: trial.order,
-            measured,
+            metrics: measured.metrics,
+            checks: measured.checks,
         }
     }
 }
 
-/// Costs of one server and what its clients observed. Values per request are per reply received.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measurement {
-    /// CPU time of the server per request, in nanoseconds; none without replies.
-    pub cpu_ns_per_request: Option<f64>,
-    /// CPU time in user mode per request, in nanoseconds. Its resolution is ticks of 10 ms.
-    pub cpu_user_ns_per_request: Option<f64>,
-    /// CPU time in the kernel per request, in nanoseconds. Its resolution is ticks of 10 ms.
-    pub cpu_system_ns_per_request: Option<f64>,
-    /// Utilisation of one processor by the server during the load, 0 to 1.
-    pub cpu_utilisation: f64,
-    /// Share of time in which the server waited for its processor because of other processes.
-    pub cpu_wait_ratio: f64,
-    /// Instructions in user mode per request.
-    pub instructions_user_per_request: Option<f64>,
-    /// Instructions in the kernel per request.
-    pub instructions_kernel_per_request: Option<f64>,
-    /// System calls per request.
-    pub syscalls_per_request: Option<f64>,
-    /// CPU time of the server per connection that carries a single request, in nanoseconds.
-    pub cpu_ns_per_connection: Option<f64>,
-    /// System calls per connection that carries a single request.
-    pub syscalls_per_connection: Option<f64>,
-    /// Instructions in both modes per connection that carries a single request.
-    pub instructions_per_connection: Option<f64>,
-    /// Voluntary and involuntary context switches per request.
-    pub context_switches_per_request: Option<f64>,
-    /// Resident memory before any connection, in bytes.
-    pub rss_start_bytes: u64,
-    /// Resident memory with the idle connections before the load, in bytes.
-    pub rss_bytes: u64,
-    /// Resident memory after the load, in bytes.
-    pub rss_end_bytes: u64,
-    /// Growth of resident memory per idle connection, in bytes; none without idle connections.
-    pub rss_per_idle_bytes: Option<f64>,
-    /// Idle connections open at the end.
-    pub idle_open: u64,
-    /// Idle connections closed by the server; the load generator reopens them.
-    pub idle_lost: u64,
-    /// Scheduled requests.
-    pub scheduled: u64,
-    /// Replies received.
-    pub replies: u64,
-    /// Replies per second.
-    pub reply_rate: f64,
-    /// Median latency from the scheduled time, in nanoseconds; none without replies.
-    pub latency_p50_ns: Option<f64>,
-    /// 90th percentile of latency, in nanoseconds.
-    pub latency_p90_ns: Option<f64>,
-    /// 99th percentile of latency, in nanoseconds.
-    pub latency_p99_ns: Option<f64>,
-    /// 99.9th percentile of latency, in nanoseconds.
-    pub latency_p999_ns: Option<f64>,
-    /// Maximum latency, in nanoseconds.
-    pub latency_max_ns: Option<f64>,
-    /// 99th percentile of the delay of the load generator, in nanoseconds.
-    pub lateness_p99_ns: f64,
-    /// Failed requests by kind.
-    pub errors: Errors,
+/// Circumstances of a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checks {
     /// Whether the server did not keep up or used more than 95 % of its processor.
     pub saturated: bool,
-}
-
-impl Measurement {
-    /// Returns the instructions in both modes; none if either is not available.
-    pub fn instructions_per_request(&self) -> Option<f64> {
-        Some(self.instructions_user_per_request? + self.instructions_kernel_per_request?)
-    }
+    /// Failed requests of all open loads.
+    pub errors: u64,
+    /// Persistent connections of drivers in lockstep that the server closed.
+    pub reconnects: u64,
+    /// Maximum share of time in which the server waited for its processor because of other processes.
+    pub wait_ratio: f64,
+    /// Maximum of the 99th percentile of the lateness of the generator, in nanoseconds.
+    pub lateness_p99_ns: f64,
 }

@@ -1,77 +1,305 @@
-//! Execution of a plan.
+//! A run: the measurements of a plan, its journal and its report.
 
-use std::fmt::Display;
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::LabError;
+use crate::executor::{Executor, ExecutorConfig, ProcessExecutor};
+use crate::experiment::Experiment;
+use crate::fitness;
+use crate::journal::{Entry, Journal};
+use crate::machine::{Machine, Placement};
+use crate::plan::{Cell, PlannedExperiment, Trial, plan};
 use crate::progress::Progress;
+use crate::results::{AxisReport, ExperimentReport, Report, SCHEMA, Sample};
+use crate::stats;
+use crate::summary::summarise;
 use crate::warning::Warning;
 
-/// A planned measurement. Its `Display` form is shown as progress.
-pub(crate) trait PlannedTrial: Display {
-    /// Returns the warning for a failed measurement.
-    fn failure_warning(&self, reason: String) -> Warning;
+/// Share of time waiting for the processor above which a server is considered disturbed.
+const MAX_WAIT_SHARE: f64 = 0.05;
+/// Lateness of the load generator, in nanoseconds, above which a warning is issued.
+const MAX_LATENESS_NS: f64 = 5e6;
+
+/// Configuration of a run.
+#[derive(Clone, Debug)]
+pub struct RunConfig {
+    /// Path of `hearken`, usually `std::env::current_exe()`.
+    pub executable: PathBuf,
+    /// Command line, for the report.
+    pub command_line: Vec<String>,
+    /// Version of Hearken, for the report.
+    pub version: String,
+    /// Experiments.
+    pub experiments: Vec<PlannedExperiment>,
+    /// Seed of the order of measurements and of the arrivals.
+    pub seed: u64,
+    /// Description of the emulator, if the clock of this machine counts instructions instead of time. A
+    /// nanosecond of CPU time is then one instruction.
+    pub emulator: Option<String>,
 }
 
-/// Parameters of a run.
-pub(crate) struct RunContext<'a> {
-    /// Estimated duration of the run.
-    pub(crate) expected_duration: Duration,
-    /// Number of consecutive failures after which the run is aborted.
-    pub(crate) max_consecutive_failures: usize,
-    pub(crate) progress: &'a mut dyn Progress,
-    pub(crate) stop: &'a AtomicBool,
+/// Runs the experiments with real servers. Setting `stop` ends the run early with a partial report, in
+/// which `complete` is false.
+///
+/// The calling thread must outlive the run, because the processes are killed with the thread that
+/// started them.
+pub fn run(
+    config: &RunConfig,
+    journal: Journal,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Report, LabError> {
+    let mut config = config.clone();
+    let placement = Placement::choose()?;
+    let mut warnings = leave_out(&mut config.experiments)?;
+    warnings.extend(fitness::warnings(&config.experiments));
+    let mut trials = plan(&config.experiments, config.seed, &|_, _| true);
+    let executor_config = ExecutorConfig {
+        executable: config.executable.clone(),
+        by_clock: config.emulator.is_some(),
+        seed: config.seed,
+    };
+    let experiments = &mut config.experiments;
+    let mut executor =
+        ProcessExecutor::new(executor_config, placement.clone(), experiments, &mut trials, stop)?;
+    let mut report =
+        run_with_executor(&config, &trials, &mut executor, placement, journal, progress, stop)?;
+    for experiment in &mut report.experiments {
+        (experiment.servers, experiment.origin) = executor.participants(&experiment.name);
+    }
+    warnings.append(&mut report.warnings);
+    Ok(Report { warnings, ..report })
 }
 
-/// Executes the trials in order. A failed trial is a warning; it is an error if all trials failed.
-pub(crate) fn run<C: PlannedTrial, S>(
-    trials: &[C],
-    context: &mut RunContext<'_>,
-    mut measure: impl FnMut(&C) -> Result<S, LabError>,
-) -> Result<(Vec<S>, Vec<Warning>), LabError> {
-    let mut samples = Vec::with_capacity(trials.len());
+/// Removes the experiments whose requirements the machine does not meet.
+fn leave_out(experiments: &mut Vec<PlannedExperiment>) -> Result<Vec<Warning>, LabError> {
     let mut warnings = Vec::new();
-    let mut first_failure = None;
-    let (mut consecutive, mut failures) = (0, 0);
+    experiments.retain(|planned| match fitness::unmet(&planned.experiment.requires) {
+        None => true,
+        Some(requirement) => {
+            let experiment = planned.experiment.name.clone();
+            warnings.push(Warning::LeftOut { experiment, requirement });
+            false
+        }
+    });
+    match warnings.first().filter(|_| experiments.is_empty()) {
+        Some(reason) => Err(LabError::Config(reason.to_string())),
+        None => Ok(warnings),
+    }
+}
+
+/// Runs the trials with the given executor.
+pub fn run_with_executor(
+    config: &RunConfig,
+    trials: &[Trial],
+    executor: &mut dyn Executor,
+    placement: Placement,
+    mut journal: Journal,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Report, LabError> {
     let began = Instant::now();
-    for (done, trial) in trials.iter().enumerate() {
-        let remaining =
-            remaining_time(began.elapsed(), done, trials.len(), context.expected_duration);
-        context.progress.update(done, trials.len(), trial, remaining);
-        let stopped = context.stop.load(Ordering::Relaxed);
-        match if stopped { Err(LabError::Interrupted) } else { measure(trial) } {
-            Ok(sample) => {
-                samples.push(sample);
-                consecutive = 0;
-            }
+    let mut warnings = Vec::new();
+    let mut samples = Vec::new();
+    let mut saturations = BTreeMap::new();
+    for entry in std::mem::take(&mut journal.entries) {
+        match entry {
+            Entry::Sample(sample) => samples.push(sample),
+            Entry::Saturation { experiment, rate } => drop(saturations.insert(experiment, rate)),
+            Entry::Header(_) => {}
+        }
+    }
+    let done: HashSet<(String, Cell, u32)> = samples.iter().map(key_of).collect();
+    let mut run = Run { executor, journal: &mut journal, saturations: &mut saturations, stop };
+    let mut first_failure = None;
+    let mut failures = 0;
+    let mut pace = Pace::new(trials, &done);
+    for trial in trials {
+        if done.contains(&(trial.experiment.clone(), trial.cell.clone(), trial.repetition)) {
+            continue;
+        }
+        progress.update(samples.len() + failures, trials.len(), trial, pace.remaining());
+        let planned = config.experiments.iter().find(|e| e.experiment.name == trial.experiment);
+        let Some(planned) = planned else { continue };
+        match run.measure(&planned.experiment, trial) {
+            Ok(sample) => samples.push(sample),
             Err(LabError::Interrupted) => {
-                let done = samples.len();
-                warnings.push(Warning::Interrupted { done, planned: trials.len() });
-                context.progress.finish();
-                return Ok((samples, warnings));
+                warnings.push(Warning::Interrupted { done: samples.len(), planned: trials.len() });
+                break;
             }
             Err(error) => {
                 let reason = error.to_string();
                 first_failure.get_or_insert_with(|| reason.clone());
-                warnings.push(trial.failure_warning(reason));
                 failures += 1;
-                consecutive += 1;
-                if consecutive == context.max_consecutive_failures {
-                    warnings.push(Warning::TooManyFailures { failures: consecutive });
-                    break;
-                }
+                warnings.push(Warning::MeasurementFailed {
+                    measurement: trial.to_string(),
+                    repetition: trial.repetition,
+                    reason,
+                });
             }
         }
+        pace.advance(trial.expected);
     }
-    context.progress.finish();
-    match first_failure {
-        Some(first) if samples.is_empty() => Err(LabError::AllFailed { failures, first }),
-        _ => Ok((samples, warnings)),
+    progress.finish();
+    if let Some(first) = first_failure.filter(|_| samples.is_empty()) {
+        return Err(LabError::AllFailed { failures, first });
+    }
+    let mut all = executor.finish();
+    if placement.is_shared() && config.experiments.iter().any(|e| !e.is_together()) {
+        all.push(Warning::SharedProcessor);
+    }
+    all.extend(warnings);
+    all.extend(config.experiments.iter().flat_map(design_warnings));
+    all.extend(sample_warnings(&samples));
+    let report = |planned: &PlannedExperiment| {
+        experiment_report(planned, trials, &samples, saturations.get(&planned.experiment.name))
+    };
+    Ok(Report {
+        schema: SCHEMA.into(),
+        complete: samples.len() == trials.len(),
+        version: config.version.clone(),
+        command_line: config.command_line.clone(),
+        date: journal.date,
+        elapsed_s: began.elapsed().as_secs_f64(),
+        seed: config.seed,
+        machine: Machine::detect(),
+        emulator: config.emulator.clone(),
+        placement,
+        unavailable_counters: executor.unavailable_counters(),
+        warnings: all,
+        method: stats::PAIRED_METHOD.into(),
+        experiments: config.experiments.iter().map(report).collect(),
+    })
+}
+
+/// State of a run.
+struct Run<'a> {
+    executor: &'a mut dyn Executor,
+    journal: &'a mut Journal,
+    saturations: &'a mut BTreeMap<String, f64>,
+    stop: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    /// Measures a trial and records it in the journal. Determines the saturation before the first trial
+    /// of an experiment that needs it.
+    fn measure(&mut self, experiment: &Experiment, trial: &Trial) -> Result<Sample, LabError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        let name = &trial.experiment;
+        if experiment.saturation.is_some() {
+            let rate = match self.saturations.get(name) {
+                Some(&rate) => rate,
+                None => {
+                    let rate = self.executor.saturation(name, self.stop)?;
+                    self.saturations.insert(name.clone(), rate);
+                    self.journal.append(&Entry::Saturation { experiment: name.clone(), rate })?;
+                    rate
+                }
+            };
+            self.executor.set_saturation(name, rate);
+        }
+        let sample = Sample::new(trial, self.executor.measure(trial, self.stop)?);
+        self.journal.append(&Entry::Sample(sample.clone()))?;
+        Ok(sample)
     }
 }
 
-/// Estimates the remaining time from the pace so far, or from the expected duration at the start.
-fn remaining_time(elapsed: Duration, done: usize, planned: usize, expected: Duration) -> Duration {
-    if done == 0 { expected } else { elapsed.mul_f64((planned - done) as f64 / done as f64) }
+fn key_of(sample: &Sample) -> (String, Cell, u32) {
+    let cell = Cell { server: sample.server.clone(), values: sample.values.clone() };
+    (sample.experiment.clone(), cell, sample.repetition)
+}
+
+/// Estimate of the remaining time, from the expected durations and the pace so far.
+struct Pace {
+    began: Instant,
+    expected: Duration,
+    passed: Duration,
+}
+
+impl Pace {
+    fn new(trials: &[Trial], done: &HashSet<(String, Cell, u32)>) -> Pace {
+        let is_left = |trial: &&Trial| {
+            !done.contains(&(trial.experiment.clone(), trial.cell.clone(), trial.repetition))
+        };
+        let expected = trials.iter().filter(is_left).map(|trial| trial.expected).sum();
+        Pace { began: Instant::now(), expected, passed: Duration::ZERO }
+    }
+
+    fn advance(&mut self, expected: Duration) {
+        self.passed += expected;
+    }
+
+    fn remaining(&self) -> Duration {
+        let left = self.expected.saturating_sub(self.passed);
+        match self.passed.is_zero() {
+            true => left,
+            false => left.mul_f64(self.began.elapsed().as_secs_f64() / self.passed.as_secs_f64()),
+        }
+    }
+}
+
+fn experiment_report(
+    planned: &PlannedExperiment,
+    trials: &[Trial],
+    samples: &[Sample],
+    saturation: Option<&f64>,
+) -> ExperimentReport {
+    let experiment = &planned.experiment;
+    let own = samples.iter().filter(|sample| sample.experiment == experiment.name);
+    let samples: Vec<Sample> = own.cloned().collect();
+    let servers: Vec<String> = planned.servers.iter().map(|server| server.name.clone()).collect();
+    let axis = |axis: &crate::experiment::Axis| AxisReport {
+        name: axis.name.clone(),
+        title: axis.title.clone().unwrap_or_else(|| axis.name.clone()),
+        values: axis.values.iter().map(|value| value.name.clone()).collect(),
+    };
+    ExperimentReport {
+        name: experiment.name.clone(),
+        definition: experiment.text.clone(),
+        reference: experiment.reference.clone(),
+        repetitions: experiment.repetitions,
+        axes: experiment.axes.iter().map(axis).collect(),
+        servers: Vec::new(),
+        origin: None,
+        saturation: saturation.copied(),
+        planned: trials.iter().filter(|trial| trial.experiment == experiment.name).count(),
+        summary: summarise(experiment, &experiment.reference, &servers, &samples),
+        samples,
+    }
+}
+
+/// Returns the warnings that follow from the settings of an experiment.
+fn design_warnings(planned: &PlannedExperiment) -> Vec<Warning> {
+    let experiment = &planned.experiment;
+    let mut found = Vec::new();
+    if experiment.repetitions < 2 {
+        found.push(Warning::FewRepetitions { repetitions: experiment.repetitions });
+    }
+    if planned.server(&experiment.reference).is_none() {
+        found.push(Warning::NoReference { reference: experiment.reference.clone() });
+    }
+    found
+}
+
+/// Returns the warnings that follow from the samples.
+fn sample_warnings(samples: &[Sample]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let beyond = |limit: f64, of: fn(&Sample) -> f64| {
+        let values: Vec<f64> = samples.iter().map(of).filter(|&v| v > limit).collect();
+        let worst = values.iter().copied().reduce(f64::max)?;
+        Some((values.len(), worst))
+    };
+    if let Some((samples, max_wait_ratio)) = beyond(MAX_WAIT_SHARE, |s| s.checks.wait_ratio) {
+        found.push(Warning::ProcessorContention { samples, max_wait_ratio });
+    }
+    let late = beyond(MAX_LATENESS_NS, |s| s.checks.lateness_p99_ns);
+    if let Some((samples, max_lateness_p99_ns)) = late {
+        found.push(Warning::GeneratorLate { samples, max_lateness_p99_ns });
+    }
+    found
 }

@@ -1,174 +1,118 @@
-//! Summary of the samples: one cell for each mechanism and number of idle connections.
+//! Summary of the samples: statistics of each cell.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Settings;
-use crate::results::{Measurement, Sample};
-use crate::stats::{Estimate, Ratio, estimate, ratio};
+use crate::experiment::Experiment;
+use crate::results::Sample;
+use crate::stats::{Estimate, Ratio, estimate, paired_ratio};
 
-/// Statistics of a mechanism with a number of idle connections, over all repetitions.
+/// Statistics of a cell over all repetitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Mechanism of the server.
-    pub mechanism: String,
-    /// Number of idle connections.
-    pub idle: u64,
+pub struct CellSummary {
+    /// Name of the server.
+    pub server: String,
+    /// Values by axis.
+    pub values: BTreeMap<String, String>,
     /// Number of samples.
     pub samples: usize,
     /// Number of samples in which the server was saturated.
     pub saturated: usize,
     /// Failed requests in all samples.
     pub errors: u64,
-    /// CPU time per request, in nanoseconds.
-    pub cpu_ns: Option<Estimate>,
-    /// CPU time in user mode per request, in nanoseconds.
-    pub cpu_user_ns: Option<Estimate>,
-    /// CPU time in the kernel per request, in nanoseconds.
-    pub cpu_system_ns: Option<Estimate>,
-    /// Instructions per request.
-    pub instructions: Option<Estimate>,
-    /// Instructions per request in user mode.
-    pub instructions_user: Option<Estimate>,
-    /// Instructions per request in the kernel.
-    pub instructions_kernel: Option<Estimate>,
-    /// System calls per request.
-    pub syscalls: Option<Estimate>,
-    /// CPU time per connection that carries a single request, in nanoseconds.
-    pub cpu_per_connection_ns: Option<Estimate>,
-    /// System calls per connection that carries a single request.
-    pub syscalls_per_connection: Option<Estimate>,
-    /// Instructions per connection that carries a single request.
-    pub instructions_per_connection: Option<Estimate>,
-    /// Context switches per request.
-    pub context_switches: Option<Estimate>,
-    /// Resident memory with the idle connections, in bytes.
-    pub rss_bytes: Option<Estimate>,
-    /// Growth of resident memory per idle connection, in bytes.
-    pub rss_per_idle_bytes: Option<Estimate>,
-    /// Replies per second.
-    pub reply_rate: Option<Estimate>,
-    /// Median latency, in nanoseconds.
-    pub latency_p50_ns: Option<Estimate>,
-    /// 99th percentile of latency, in nanoseconds.
-    pub latency_p99_ns: Option<Estimate>,
-    /// CPU time relative to the reference mechanism with as many idle connections; none for itself.
-    pub cpu_vs_reference: Option<Ratio>,
-    /// CPU time relative to the same mechanism without idle connections; none for itself.
-    pub cpu_vs_no_idle: Option<Ratio>,
-    /// Instructions relative to the reference mechanism.
-    pub instructions_vs_reference: Option<Ratio>,
-    /// Instructions relative to the same mechanism without idle connections.
-    pub instructions_vs_no_idle: Option<Ratio>,
+    /// Connections that the server closed unexpectedly, in all samples.
+    pub reconnects: u64,
+    /// Statistics by metric.
+    pub metrics: BTreeMap<String, MetricSummary>,
 }
 
-/// Summarises the samples by mechanism, in the order of the settings, and by idle connections.
-pub(crate) fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for mechanism in &settings.mechanisms {
-        for &idle in &settings.idle {
-            let group = Group::of(samples, mechanism, idle);
-            if !group.0.is_empty() {
-                // A cell is not compared with itself, because the two would not be independent.
-                let others = |of: &str, at| match (of, at) == (mechanism.as_str(), idle) {
-                    true => Group(Vec::new()),
-                    false => Group::of(samples, of, at),
-                };
-                let reference = others(&settings.reference, idle);
-                let no_idle = others(mechanism, 0);
-                cells.push(group.cell(mechanism, idle, &reference, &no_idle));
-            }
-        }
+/// Statistics of a metric in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricSummary {
+    /// Mean with its confidence interval.
+    pub estimate: Estimate,
+    /// Ratio to the reference server with the same values; none for itself.
+    pub to_reference: Option<Ratio>,
+    /// Ratio to the first value of the baseline axis; none for itself.
+    pub to_baseline: Option<Ratio>,
+}
+
+/// The samples of a cell.
+type Group<'a> = Vec<&'a Sample>;
+
+/// Summarises the samples of an experiment by server, in the order of `servers`, and by values in the
+/// order of the axes.
+pub(crate) fn summarise(
+    experiment: &Experiment,
+    reference: &str,
+    servers: &[String],
+    samples: &[Sample],
+) -> Vec<CellSummary> {
+    let mut groups: BTreeMap<(&str, &BTreeMap<String, String>), Group<'_>> = BTreeMap::new();
+    for sample in samples {
+        groups.entry((&sample.server, &sample.values)).or_default().push(sample);
     }
+    let mut cells: Vec<CellSummary> = groups
+        .iter()
+        .map(|(&(server, values), group)| {
+            let is_reference = server == reference;
+            let mut metrics = BTreeMap::new();
+            for metric in &experiment.metrics {
+                let value = |sample: &Sample| sample.metrics.get(&metric.name).copied();
+                let Some(estimate) = estimate(group.iter().filter_map(|s| value(s))) else {
+                    continue;
+                };
+                let first = metric.baseline.as_ref().and_then(|name| {
+                    let first = &experiment.axis(name)?.values.first()?.name;
+                    let mut at = values.clone();
+                    at.insert(name.clone(), first.clone());
+                    Some(at)
+                });
+                // No cell is compared with itself.
+                let first = first.filter(|at| at != values);
+                let to = |server: &str, values: &BTreeMap<String, String>| {
+                    paired_ratio(&pairs(group, groups.get(&(server, values))?, &value))
+                };
+                let summary = MetricSummary {
+                    estimate,
+                    to_reference: (!is_reference).then(|| to(reference, values)).flatten(),
+                    to_baseline: first.and_then(|at| to(server, &at)),
+                };
+                metrics.insert(metric.name.clone(), summary);
+            }
+            CellSummary {
+                server: server.to_owned(),
+                values: values.clone(),
+                samples: group.len(),
+                saturated: group.iter().filter(|sample| sample.checks.saturated).count(),
+                errors: group.iter().map(|sample| sample.checks.errors).sum(),
+                reconnects: group.iter().map(|sample| sample.checks.reconnects).sum(),
+                metrics,
+            }
+        })
+        .collect();
+    let rank = |cell: &CellSummary| {
+        let server = servers.iter().position(|name| *name == cell.server);
+        let value = |axis: &crate::experiment::Axis| {
+            let own = cell.values.get(&axis.name)?;
+            axis.values.iter().position(|value| value.name == *own)
+        };
+        (server, experiment.axes.iter().map(value).collect::<Vec<_>>())
+    };
+    cells.sort_by_cached_key(rank);
     cells
 }
 
-/// The measurements of one cell.
-struct Group<'a>(Vec<&'a Measurement>);
-
-impl<'a> Group<'a> {
-    fn of(samples: &'a [Sample], mechanism: &str, idle: u64) -> Group<'a> {
-        let matches = |s: &&Sample| s.mechanism == mechanism && s.idle == idle;
-        Group(samples.iter().filter(matches).map(|s| &s.measured).collect())
-    }
-
-    fn values(&self, of: impl Fn(&Measurement) -> Option<f64>) -> Vec<f64> {
-        self.0.iter().filter_map(|m| of(m)).collect()
-    }
-
-    fn cell(&self, mechanism: &str, idle: u64, reference: &Group<'_>, no_idle: &Group<'_>) -> Cell {
-        let of = |get: fn(&Measurement) -> Option<f64>| estimate(self.values(get));
-        let to = |other: &Group<'_>, get: fn(&Measurement) -> Option<f64>| {
-            ratio(&self.values(get), &other.values(get))
-        };
-        let instructions = Measurement::instructions_per_request;
-        Cell {
-            mechanism: mechanism.into(),
-            idle,
-            samples: self.0.len(),
-            saturated: self.0.iter().filter(|m| m.saturated).count(),
-            errors: self.0.iter().map(|m| m.errors.total()).sum(),
-            cpu_ns: of(|m| m.cpu_ns_per_request),
-            cpu_user_ns: of(|m| m.cpu_user_ns_per_request),
-            cpu_system_ns: of(|m| m.cpu_system_ns_per_request),
-            instructions: of(instructions),
-            instructions_user: of(|m| m.instructions_user_per_request),
-            instructions_kernel: of(|m| m.instructions_kernel_per_request),
-            syscalls: of(|m| m.syscalls_per_request),
-            cpu_per_connection_ns: of(|m| m.cpu_ns_per_connection),
-            syscalls_per_connection: of(|m| m.syscalls_per_connection),
-            instructions_per_connection: of(|m| m.instructions_per_connection),
-            context_switches: of(|m| m.context_switches_per_request),
-            rss_bytes: of(|m| Some(m.rss_bytes as f64)),
-            rss_per_idle_bytes: of(|m| m.rss_per_idle_bytes),
-            reply_rate: of(|m| Some(m.reply_rate)),
-            latency_p50_ns: of(|m| m.latency_p50_ns),
-            latency_p99_ns: of(|m| m.latency_p99_ns),
-            cpu_vs_reference: to(reference, |m| m.cpu_ns_per_request),
-            cpu_vs_no_idle: to(no_idle, |m| m.cpu_ns_per_request),
-            instructions_vs_reference: to(reference, instructions),
-            instructions_vs_no_idle: to(no_idle, instructions),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Trial;
-
-    fn sample(mechanism: &str, idle: u64, repetition: u32, cpu: f64) -> Sample {
-        let trial = Trial { mechanism: mechanism.into(), idle, repetition, order: 0 };
-        let measured = Measurement {
-            cpu_ns_per_request: Some(cpu),
-            saturated: cpu > 1000.0,
-            ..Measurement::default()
-        };
-        Sample::new(&trial, measured)
-    }
-
-    #[test]
-    fn cells_summarise_their_own_samples() {
-        let settings = Settings {
-            mechanisms: vec!["poll".into(), "epoll-edge".into(), "absent".into()],
-            idle: vec![0, 100],
-            ..Settings::default()
-        };
-        let samples = [
-            sample("epoll-edge", 0, 0, 100.0),
-            sample("poll", 100, 0, 1990.0),
-            sample("poll", 0, 0, 200.0),
-            sample("epoll-edge", 100, 0, 100.0),
-            sample("poll", 100, 1, 2010.0),
-        ];
-        let cells = summarise(&settings, &samples);
-        let names: Vec<_> = cells.iter().map(|c| (c.mechanism.as_str(), c.idle)).collect();
-        assert_eq!(names, [("poll", 0), ("poll", 100), ("epoll-edge", 0), ("epoll-edge", 100)]);
-        let poll = &cells[1];
-        assert_eq!((poll.samples, poll.saturated), (2, 2));
-        assert_eq!(poll.cpu_ns.unwrap().mean, 2000.0);
-        assert!((poll.cpu_vs_reference.unwrap().ratio - 20.0).abs() < 0.01);
-        assert!((poll.cpu_vs_no_idle.unwrap().ratio - 10.0).abs() < 0.01);
-        assert!(cells[3].cpu_vs_reference.is_none() && cells[2].cpu_vs_no_idle.is_none());
-        assert!(poll.instructions.is_none() && poll.instructions_vs_reference.is_none());
-    }
+/// Returns the values of both groups for the repetitions that have both.
+pub(crate) fn pairs(
+    group: &[&Sample],
+    other: &[&Sample],
+    value: &dyn Fn(&Sample) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let partner = |sample: &Sample| {
+        let same = other.iter().find(|other| other.repetition == sample.repetition)?;
+        Some((value(sample)?, value(same)?))
+    };
+    group.iter().filter_map(|sample| partner(sample)).collect()
 }

@@ -1,14 +1,13 @@
 //! Summary tables: rows for all exporters, and aligned text for a terminal.
 
-use crate::export::Render;
-use crate::plan::Settings;
-use crate::results::Report;
-use crate::stats::{Estimate, Ratio};
-use crate::summary::Cell;
-use crate::units::{count, mebibytes, micros, number, with_margin};
+use crate::experiment::{Experiment, Metric};
+use crate::results::{ExperimentReport, Report};
+use crate::stats::Ratio;
+use crate::summary::{CellSummary, MetricSummary};
+use crate::units::{count, number, with_margin};
 
 /// A table of text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Column headings.
     pub head: Vec<String>,
@@ -21,59 +20,94 @@ impl Table {
     pub(crate) fn is_grouped(&self) -> bool {
         self.rows.windows(2).any(|pair| pair[0].first() == pair[1].first())
     }
+
+    /// Returns whether a column contains text instead of numbers.
+    pub(crate) fn is_text(&self, column: usize) -> bool {
+        let has_letter = |row: &Vec<String>| row[column].contains(char::is_alphabetic);
+        self.rows.iter().any(has_letter) || self.head[column] == "notes"
+    }
 }
 
 /// A column: its heading, and a function from a cell to text. Columns without text are omitted.
-pub(crate) type Column<C> = (String, Box<dyn Fn(&C) -> String>);
-
-/// Creates a column whose text depends only on the cell.
-pub(crate) fn column<C: 'static>(head: &str, text: fn(&C) -> String) -> Column<C> {
-    (head.into(), Box::new(text))
-}
+type Column<'a> = (String, Box<dyn Fn(&CellSummary) -> String + 'a>);
 
 /// Builds a table from cells, without empty columns.
-pub(crate) fn build<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
-    let has_text = |(_, text): &Column<C>| cells.iter().any(|cell| !text(cell).is_empty());
-    let columns: Vec<Column<C>> = columns.into_iter().filter(has_text).collect();
-    let row = |cell| columns.iter().map(|(_, text)| text(cell)).collect();
+fn build(cells: &[&CellSummary], columns: Vec<Column<'_>>) -> Table {
+    let has_text = |(_, text): &Column<'_>| cells.iter().any(|cell| !text(cell).is_empty());
+    let columns: Vec<Column<'_>> = columns.into_iter().filter(has_text).collect();
+    let row = |cell: &&CellSummary| columns.iter().map(|(_, text)| text(cell)).collect();
     Table {
         head: columns.iter().map(|(head, _)| head.clone()).collect(),
         rows: cells.iter().map(row).collect(),
     }
 }
 
-/// Returns the summary of the quick experiment.
-pub fn table(report: &Report) -> Table {
-    build(&report.summary, columns(&report.settings))
+/// Returns the summary of an experiment. If a figure has lines, the rows are grouped by server,
+/// otherwise by the values of the axes.
+pub(crate) fn table(report: &ExperimentReport) -> Table {
+    let Some(experiment) = report.experiment() else { return Table::default() };
+    let by_server = experiment.figures.iter().any(|figure| figure.x.is_some());
+    let mut cells: Vec<&CellSummary> = report.summary.iter().collect();
+    if !by_server {
+        let rank = |cell: &&CellSummary| {
+            let value = |axis: &crate::results::AxisReport| {
+                let own = cell.values.get(&axis.name)?;
+                axis.values.iter().position(|value| value == own)
+            };
+            report.axes.iter().map(value).collect::<Vec<_>>()
+        };
+        cells.sort_by_cached_key(rank);
+    }
+    build(&cells, columns(report, &experiment, by_server))
 }
 
-fn columns(settings: &Settings) -> Vec<Column<Cell>> {
-    let repetitions = settings.repetitions as usize;
-    vec![
-        column("mechanism", |c| c.mechanism.clone()),
-        column("idle", |c| count(c.idle)),
-        column("CPU µs/req", |c| mean_with_margin(c.cpu_ns, micros)),
-        (format!("vs {}", settings.reference), Box::new(|c| format_ratio(c.cpu_vs_reference))),
-        column("vs 0 idle", |c| format_ratio(c.cpu_vs_no_idle)),
-        column("instr/req", |c| mean_with_margin(c.instructions, |v| v)),
-        column("syscalls/req", |c| format_mean(c.syscalls, |v| v)),
-        column("CPU µs/conn", |c| mean_with_margin(c.cpu_per_connection_ns, micros)),
-        column("instr/conn", |c| format_mean(c.instructions_per_connection, |v| v)),
-        column("syscalls/conn", |c| format_mean(c.syscalls_per_connection, |v| v)),
-        column("RSS MiB", |c| format_mean(c.rss_bytes, mebibytes)),
-        column("B/idle", |c| format_mean(c.rss_per_idle_bytes, |v| v)),
-        column("p50 µs", |c| format_mean(c.latency_p50_ns, micros)),
-        column("p99 µs", |c| mean_with_margin(c.latency_p99_ns, micros)),
-        ("notes".into(), Box::new(move |c| notes(c, repetitions))),
-    ]
+fn columns<'a>(
+    report: &'a ExperimentReport,
+    experiment: &'a Experiment,
+    by_server: bool,
+) -> Vec<Column<'a>> {
+    let server: Column<'a> =
+        (experiment.kind().name().into(), Box::new(|cell| cell.server.clone()));
+    let axes = report.varied_axes().map(|axis| -> Column<'a> {
+        let value = |cell: &CellSummary| {
+            let value = cell.values.get(&axis.name).cloned().unwrap_or_default();
+            value.parse().map_or(value, count)
+        };
+        (axis.title.clone(), Box::new(value))
+    });
+    let mut columns: Vec<Column<'a>> = axes.collect();
+    columns.insert(if by_server { 0 } else { columns.len() }, server);
+    for metric in &experiment.metrics {
+        columns.extend(metric_columns(report, metric));
+    }
+    let repetitions = report.repetitions as usize;
+    columns.push(("notes".into(), Box::new(move |cell| notes(cell, repetitions))));
+    columns
 }
 
-pub(crate) fn format_mean(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
-    estimate.map_or_else(String::new, |e| number(unit(e.mean)))
-}
-
-pub(crate) fn mean_with_margin(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
-    estimate.map_or_else(String::new, |e| with_margin(unit(e.mean), e.margin.map(unit)))
+fn metric_columns<'a>(report: &'a ExperimentReport, metric: &'a Metric) -> Vec<Column<'a>> {
+    let Some(heading) = &metric.heading else { return Vec::new() };
+    let of = |cell: &CellSummary| cell.metrics.get(&metric.name).copied();
+    let mean = move |cell: &CellSummary| {
+        of(cell).map_or_else(String::new, |summary| {
+            let margin = summary.estimate.margin.filter(|_| metric.compare);
+            with_margin(summary.estimate.mean * metric.scale, margin.map(|m| m * metric.scale))
+        })
+    };
+    let ratio = move |get: fn(&MetricSummary) -> Option<Ratio>| {
+        Box::new(move |cell: &CellSummary| format_ratio(of(cell).and_then(|s| get(&s))))
+    };
+    let mut columns: Vec<Column<'a>> = vec![(heading.clone(), Box::new(mean))];
+    if metric.compare {
+        let head = format!("{heading} ÷ {}", report.reference);
+        columns.push((head, ratio(|summary| summary.to_reference)));
+    }
+    let baseline = metric.baseline.as_ref().and_then(|name| report.axis(name));
+    if let Some((axis, first)) = baseline.and_then(|axis| Some((axis, axis.values.first()?))) {
+        let head = format!("{heading} ÷ {first} {}", axis.name);
+        columns.push((head, ratio(|summary| summary.to_baseline)));
+    }
+    columns
 }
 
 /// Formats a ratio. A tilde marks a ratio whose confidence interval includes 1.
@@ -84,12 +118,15 @@ pub(crate) fn format_ratio(ratio: Option<Ratio>) -> String {
     })
 }
 
-fn notes(cell: &Cell, repetitions: usize) -> String {
+fn notes(cell: &CellSummary, repetitions: usize) -> String {
     let mut notes = Vec::new();
     if cell.saturated == cell.samples {
         notes.push("saturated".to_string());
     } else if cell.saturated > 0 {
         notes.push(format!("saturated {} of {}", cell.saturated, cell.samples));
+    }
+    if cell.reconnects > 0 {
+        notes.push(format!("closed {} connections", count(cell.reconnects)));
     }
     if cell.errors > 0 {
         notes.push(format!("{} errors", count(cell.errors)));
@@ -100,33 +137,24 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
     notes.join(", ")
 }
 
-/// Returns whether a column contains text instead of numbers.
-pub(crate) fn is_text(head: &str) -> bool {
-    matches!(head, "mechanism" | "workload" | "server" | "notes" | "metric" | "verdict")
-}
-
-/// Renders the report as text for a terminal: the table, notes and warnings.
-pub fn text(report: &impl Render) -> String {
-    report.render_text()
-}
-
-/// Renders the report of the quick experiment as text.
-pub(crate) fn quick(report: &Report) -> String {
-    with_notes(&table(report), report)
-}
-
-/// Renders a table as aligned text, followed by notes and warnings.
-pub(crate) fn with_notes<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String {
-    let mut out = aligned(table);
-    out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
-            interval includes 1.\n";
-    for counter in &report.unavailable_counters {
-        out += &format!("Not counted: {} ({}). {}\n", counter.counter, counter.error, counter.hint);
-    }
+/// Renders a run as text: warnings, tables and notes.
+pub(crate) fn text(report: &Report) -> String {
+    let mut out = String::new();
     for warning in &report.warnings {
         out += &format!("Warning: {warning}\n");
     }
-    out
+    for experiment in &report.experiments {
+        out += &format!("\n{}\n\n{}", experiment.name, aligned(&table(experiment)));
+    }
+    out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
+            interval includes 1.\n";
+    if let Some(emulator) = &report.emulator {
+        out += &format!("Instructions were counted by emulation: {emulator}.\n");
+    }
+    for counter in &report.unavailable_counters {
+        out += &format!("Not counted: {} ({}). {}\n", counter.counter, counter.error, counter.hint);
+    }
+    out.trim_start().to_owned()
 }
 
 /// Aligns a table: text left, numbers right, with a blank line between groups of rows.
@@ -137,8 +165,8 @@ pub(crate) fn aligned(table: &Table) -> String {
     };
     let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
     let line = |row: &[String]| {
-        let cells = row.iter().zip(&widths).zip(&table.head).map(|((cell, &width), head)| {
-            if is_text(head) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| {
+            if table.is_text(i) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
     };

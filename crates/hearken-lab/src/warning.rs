@@ -11,14 +11,31 @@ use serde::{Deserialize, Serialize};
 pub enum Warning {
     /// Server, load generator and lab share one processor.
     SharedProcessor,
+    /// Other processes are active before the run.
+    MachineBusy {
+        /// Number of processors that they use.
+        processors: f64,
+    },
+    /// Many ports for outgoing connections wait for their release.
+    PortsInUse {
+        /// Connections in TIME_WAIT.
+        waiting: u64,
+        /// Ports for outgoing connections.
+        ports: u64,
+    },
     /// A number of idle connections exceeds the limit on descriptors.
-    IdleClamped {
+    IdleLimited {
         /// Requested number.
         requested: u64,
-        /// Number used instead.
-        used: u64,
-        /// Hard limit on descriptors.
+        /// Limit on descriptors.
         limit: u64,
+    },
+    /// An experiment was left out because the machine does not meet its requirements.
+    LeftOut {
+        /// Name of the experiment.
+        experiment: String,
+        /// Requirement, and what the machine offers.
+        requirement: String,
     },
     /// Too few repetitions for a confidence interval.
     FewRepetitions {
@@ -32,23 +49,8 @@ pub enum Warning {
     },
     /// A measurement failed and is missing from the samples.
     MeasurementFailed {
-        /// Mechanism of the server.
-        mechanism: String,
-        /// Number of idle connections.
-        idle: u64,
-        /// Repetition, from 0.
-        repetition: u32,
-        /// Error.
-        reason: String,
-    },
-    /// A measurement of a server failed and is missing from the samples.
-    ServerMeasurementFailed {
-        /// Name of the server.
-        server: String,
-        /// Name of the workload.
-        workload: String,
-        /// Number of idle connections.
-        idle: u64,
+        /// Experiment, server and values.
+        measurement: String,
         /// Repetition, from 0.
         repetition: u32,
         /// Error.
@@ -79,11 +81,6 @@ pub enum Warning {
     },
     /// Server and driver do not run in the scheduling class SCHED_BATCH.
     NoBatchScheduling,
-    /// The run was aborted after too many consecutive failures.
-    TooManyFailures {
-        /// Number of consecutive failures.
-        failures: usize,
-    },
     /// The run was interrupted.
     Interrupted {
         /// Number of completed measurements.
@@ -105,13 +102,6 @@ pub enum Warning {
         /// Maximum of the 99th percentile of lateness, in nanoseconds.
         max_lateness_p99_ns: f64,
     },
-    /// Idle connections were lost during the load.
-    IdleLost {
-        /// Number of affected samples.
-        samples: usize,
-        /// Number of lost connections in all samples.
-        connections: u64,
-    },
 }
 
 impl fmt::Display for Warning {
@@ -122,11 +112,24 @@ impl fmt::Display for Warning {
                 "Only one processor is allowed. Server, load generator and lab share it, so latency \
                  includes the work of the load generator. Use two or more processors (see taskset)."
             ),
-            Warning::IdleClamped { requested, used, limit } => write!(
+            Warning::MachineBusy { processors } => write!(
+                f,
+                "Other processes use {processors:.1} processors, which distorts costs and latencies. \
+                 Repeat the run on an idle machine."
+            ),
+            Warning::PortsInUse { waiting, ports } => write!(
+                f,
+                "{waiting} of {ports} ports wait for their release (TIME_WAIT), so new connections may \
+                 fail. Wait for a minute."
+            ),
+            Warning::IdleLimited { requested, limit } => write!(
                 f,
                 "{requested} idle connections exceed the hard limit of {limit} descriptors per process; \
-                 {used} were used. Raise the limit with `ulimit -Hn`."
+                 fewer were used. Raise the limit with `ulimit -Hn`."
             ),
+            Warning::LeftOut { experiment, requirement } => {
+                write!(f, "Experiment '{experiment}' was left out: it requires {requirement}.")
+            }
             Warning::FewRepetitions { repetitions } => write!(
                 f,
                 "{repetitions} repetition(s) give no confidence interval; use three or more."
@@ -135,18 +138,11 @@ impl fmt::Display for Warning {
                 f,
                 "The reference '{reference}' was not measured, so there are no ratios to it."
             ),
-            Warning::MeasurementFailed { mechanism, idle, repetition, reason } => write!(
-                f,
-                "The measurement of {mechanism} with {idle} idle connections, repetition {}, failed: \
-                 {reason}",
-                repetition + 1
-            ),
-            Warning::ServerMeasurementFailed { server, workload, idle, repetition, reason } => {
+            Warning::MeasurementFailed { measurement, repetition, reason } => {
+                let repetition = repetition + 1;
                 write!(
                     f,
-                    "The measurement of {server}, workload {workload} with {idle} idle connections, \
-                 repetition {}, failed: {reason}",
-                    repetition + 1
+                    "The measurement {measurement}, repetition {repetition}, failed: {reason}"
                 )
             }
             Warning::NotInstalled { server, program, package } => {
@@ -167,9 +163,6 @@ impl fmt::Display for Warning {
                 "`chrt` is not installed (package: util-linux), so server and driver preempt each \
                  other. Batch sizes depend on timing, and counts are less repeatable."
             ),
-            Warning::TooManyFailures { failures } => {
-                write!(f, "The run was aborted after {failures} consecutive failures.")
-            }
             Warning::Interrupted { done, planned } => write!(
                 f,
                 "Interrupted after {done} of {planned} measurements: some cells have fewer samples \
@@ -188,11 +181,6 @@ impl fmt::Display for Warning {
                  although the server was not saturated. Latency is measured from the scheduled time \
                  and includes this delay. Reduce the rate or free a processor.",
                 max_lateness_p99_ns / 1e6
-            ),
-            Warning::IdleLost { samples, connections } => write!(
-                f,
-                "{connections} idle connection(s) were lost in {samples} sample(s): the server closed \
-                 them or ran out of a resource."
             ),
         }
     }

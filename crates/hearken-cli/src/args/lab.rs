@@ -8,20 +8,24 @@ use clap::{Args, Subcommand};
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  hearken lab quick
-  hearken lab peers --short
-  hearken lab quick --help")]
+  hearken lab run quick
+  hearken lab run peers --variant short
+  hearken lab list")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
-    pub(crate) experiment: Experiment,
+    pub(crate) command: LabCommand,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Experiment {
-    /// Compare mechanisms under load with idle connections (about three minutes)
-    Quick(QuickArgs),
-    /// Compare Hearken with other servers in lockstep (about ten minutes)
-    Peers(PeersArgs),
+pub(crate) enum LabCommand {
+    /// Run experiments, built in or from files
+    Run(RunArgs),
+    /// List experiments and recipes
+    List(ListArgs),
+    /// Print an experiment or a recipe
+    Print(PrintArgs),
+    /// Render the report of a run again
+    Report(ReportArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]
     Launch(LaunchArgs),
@@ -30,66 +34,109 @@ pub(crate) enum Experiment {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  hearken lab peers
-      Compare Hearken, a minimal loop, and the installed ones of nginx, h2o, lighttpd, haproxy and lwan.
-  hearken lab peers --short --server hearken,nginx --workload 1b,1b-close --idle 0
+  hearken lab run quick
+      Compare all mechanisms; write results.json and report.html to ./lab.
+  hearken lab run quick --server poll,epoll-edge --set idle=0,8000
+      Compare two mechanisms with two numbers of idle connections.
+  hearken lab run peers --variant short --server hearken,nginx --set workload=1b,1b-close --set idle=0
       Compare two servers in seconds.
-  hearken lab peers --print-recipe nginx > mine.toml
-  hearken lab peers --recipe mine.toml
-      Compare your own server. The recipe has its name, command, configuration and port.
-  hearken lab peers --proxies --server hearken,nginx --workload 1k-proxied
+  hearken lab run peers --recipe mine.toml
+      Compare your own server with Hearken, nginx, h2o, lighttpd, haproxy and lwan, if installed.
+  hearken lab run proxies --server hearken,nginx
       Compare proxies. All use the same origin server, which is not measured.
+  hearken lab run mine.toml --check
+      Check your own experiment.
 
-Server and driver share a processor, and the driver sends requests in rounds. The cost of a request is
-then independent of other load on the machine. Results are comparable only within one run.")]
-pub(crate) struct PeersArgs {
-    /// Output directory of results.json and report.html
-    #[arg(long, value_name = "DIR", default_value = "lab-peers")]
+Results are comparable only within one run. docs/lab.md documents the files.")]
+pub(crate) struct RunArgs {
+    /// Names of experiments, or files
+    #[arg(value_name = "EXPERIMENT", required_unless_present = "resume")]
+    pub(crate) experiments: Vec<String>,
+    /// Output directory of results.json, report.html and the journal
+    #[arg(long, value_name = "DIR", default_value = "lab")]
     pub(crate) out: PathBuf,
-    /// Compare proxies instead of servers
-    #[arg(long)]
-    pub(crate) proxies: bool,
-    /// Recipe of the server behind the proxies
-    #[arg(long, value_name = "NAME", default_value = "hearken", requires = "proxies")]
-    pub(crate) origin: String,
-    /// Servers to compare, separated by commas [default: all installed servers with a recipe]
+    /// Values of an axis, separated by commas (repeatable)
+    #[arg(long = "set", value_name = "AXIS=VALUES", value_parser = parse_axis)]
+    pub(crate) axes: Vec<(String, Vec<String>)>,
+    /// Servers, separated by commas [default: all of the experiment]
     #[arg(long = "server", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) servers: Vec<String>,
     /// Recipe file of another server (repeatable)
     #[arg(long = "recipe", value_name = "FILE")]
     pub(crate) recipes: Vec<PathBuf>,
-    /// Workloads, separated by commas [default: all]
-    ///
-    /// Servers: 1b, 1b-close, 1b-pipelined, 6k, 1m. Proxies: 1k-proxied, 1k-proxied-close, 64k-proxied.
-    #[arg(long = "workload", value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) workloads: Vec<String>,
-    /// Numbers of idle connections [default: 0,10000; for proxies 0,2000,10000]
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
-    pub(crate) idle: Vec<u64>,
-    /// Repetitions of each measurement [default: 5]
+    /// Server to compare the others with [default: that of the experiment]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reference: Option<String>,
+    /// Recipe of the server behind the proxies [default: that of the experiment]
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
+    pub(crate) origin: Option<String>,
+    /// Alternative values of the experiment, such as 'short'
+    #[arg(long, value_name = "NAME")]
+    pub(crate) variant: Option<String>,
+    /// Repetitions of each measurement [default: those of the experiment]
     #[arg(long, value_name = "N")]
     pub(crate) repetitions: Option<u32>,
-    /// Requests per measurement; slow workloads use fewer [default: 20000]
-    #[arg(long, value_name = "N")]
-    pub(crate) requests: Option<u64>,
-    /// Server to compare the others with
-    #[arg(long, value_name = "NAME", default_value = "hearken")]
-    pub(crate) reference: String,
-    /// Reduce all numbers (less than two minutes)
-    #[arg(long)]
-    pub(crate) short: bool,
+    /// Measure the reference server twice, to show the noise
+    #[arg(long, hide_short_help = true)]
+    pub(crate) noise_floor: bool,
     /// Seed of the random order of measurements
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Continue the run in this directory after it was killed
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    pub(crate) resume: Option<PathBuf>,
+    /// Check the experiments and exit
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Report instructions instead of time, on a machine emulated by NAME; see scripts/peers-emulated
     #[arg(long, hide = true, value_name = "NAME")]
     pub(crate) clock_is_instructions: Option<String>,
-    /// List the recipes
-    #[arg(long = "recipes", conflicts_with = "print_recipe")]
-    pub(crate) list: bool,
-    /// Print a recipe
-    #[arg(long, value_name = "NAME")]
-    pub(crate) print_recipe: Option<String>,
+}
+
+/// Parses `AXIS=VALUE,VALUE`.
+fn parse_axis(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, values) = text.split_once('=').ok_or("expected AXIS=VALUES, such as idle=0,8000")?;
+    Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab list
+  hearken lab list --recipes")]
+pub(crate) struct ListArgs {
+    /// List the recipes of servers and proxies
+    #[arg(long)]
+    pub(crate) recipes: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab print quick
+  hearken lab print --recipe nginx
+  hearken lab print --proxy nginx")]
+pub(crate) struct PrintArgs {
+    /// Name of an experiment
+    #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["recipe", "proxy"])]
+    pub(crate) experiment: Option<String>,
+    /// Name of a recipe of a server
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["experiment", "proxy"])]
+    pub(crate) recipe: Option<String>,
+    /// Name of a recipe of a proxy
+    #[arg(long, value_name = "NAME", conflicts_with = "experiment")]
+    pub(crate) proxy: Option<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab report lab
+      Render report.html and the figures from lab/results.json.")]
+pub(crate) struct ReportArgs {
+    /// Output directory of a run
+    #[arg(value_name = "DIR", default_value = "lab")]
+    pub(crate) directory: PathBuf,
 }
 
 #[derive(Args)]
@@ -97,35 +144,4 @@ pub(crate) struct LaunchArgs {
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<OsString>,
-}
-
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  hearken lab quick
-      Print a table; write results.json and report.html to ./lab-quick.
-  hearken lab quick --out /tmp/lab --mechanisms poll,epoll-edge --idle 0,8000
-      Compare two mechanisms with two numbers of idle connections.
-
-Each server runs on one processor, the load generator on another. Results are comparable only within
-one run.")]
-pub(crate) struct QuickArgs {
-    /// Output directory of results.json and report.html
-    #[arg(long, value_name = "DIR", default_value = "lab-quick")]
-    pub(crate) out: PathBuf,
-    /// Mechanisms to compare, separated by commas [default: all available]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) mechanisms: Vec<String>,
-    /// Numbers of idle connections, separated by commas
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
-    pub(crate) idle: Vec<u64>,
-    /// Requests per second
-    #[arg(long, value_name = "R")]
-    pub(crate) rate: Option<f64>,
-    /// Repetitions of each measurement
-    #[arg(long, value_name = "N")]
-    pub(crate) repetitions: Option<u32>,
-    /// Seed of the random order of measurements
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
 }

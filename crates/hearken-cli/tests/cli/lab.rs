@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -11,68 +12,122 @@ use tempfile::TempDir;
 
 use crate::program::{fails_with, hearken, run, text};
 
+/// Reads the results of a run.
+fn results(out: &Path) -> Value {
+    serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap()
+}
+
 #[test]
-fn quick_rejects_invalid_settings() {
+fn invalid_arguments_are_explained() {
     let out = TempDir::new().unwrap();
     let out = out.path().to_str().unwrap();
-    fails_with(&["lab", "quick", "--out", out, "--mechanisms", "kqueue"], "kqueue");
-    fails_with(&["lab", "quick", "--out", out, "--repetitions", "0"], "repetition");
-    fails_with(&["lab", "quick", "--out", "/proc/none"], "/proc/none");
+    let run = |arguments: &[&str], part: &str| {
+        fails_with(&[&["lab", "run", "--out", out], arguments].concat(), part);
+    };
+    run(&["quick", "--server", "kqueue"], "kqueue");
+    run(&["quick", "--repetitions", "0"], "repetition");
+    run(&["quick", "--set", "idel=5"], "did you mean 'idle'?");
+    run(&["peers", "--set", "workload=2b"], "unknown value '2b'");
+    run(&["peers", "--origin", "nginx"], "no origin");
+    run(&["proxies", "--origin", "iis"], "unknown recipe 'iis'");
+    run(&["peers", "--recipe", "/no/such.toml"], "/no/such.toml");
+    run(&["slow"], "unknown experiment 'slow'");
+    run(&["/no/such.toml"], "/no/such.toml");
+    fails_with(&["lab", "run", "quick", "--out", "/proc/none"], "/proc/none");
+    fails_with(&["lab", "run", "--resume", out], "journal.jsonl");
 }
 
 #[test]
-fn quick_writes_results_and_a_report() {
+fn quick_compares_mechanisms() {
     let out = TempDir::new().unwrap();
     let dir = out.path().join("new/dir");
-    let output = run(&[
-        "lab",
-        "quick",
-        "--mechanisms",
-        "poll,epoll-edge",
-        "--idle",
-        "0,50",
-        "--rate",
-        "300",
-        "--repetitions",
-        "1",
-        "--out",
-        dir.to_str().unwrap(),
-    ]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let path = dir.to_str().unwrap();
+    let mut args = vec!["lab", "run", "quick", "--server", "poll,epoll-edge", "--out", path];
+    args.extend(["--set", "idle=0,50", "--set", "rate=300", "--set", "duration=200ms"]);
+    args.extend(["--set", "warm-up=100ms", "--repetitions", "1"]);
+    let output = run(&args);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(text(&output.stdout).contains("epoll-edge"), "{}", text(&output.stdout));
-    let results: Value =
-        serde_json::from_slice(&fs::read(dir.join("results.json")).unwrap()).unwrap();
+    let results = results(&dir);
     assert_eq!(results["complete"], true);
-    let samples = results["samples"].as_array().unwrap();
+    let samples = results["experiments"][0]["samples"].as_array().unwrap();
     assert_eq!(samples.len(), 4);
+    for sample in samples {
+        let metrics = &sample["metrics"];
+        assert!(metrics["cpu_ns"].as_f64().unwrap() > 0.0, "{sample}");
+        assert!(metrics["latency_p50_ns"].as_f64().unwrap() > 0.0, "{sample}");
+        assert_eq!(metrics["rss_per_idle_bytes"].is_f64(), sample["values"]["idle"] == "50");
+    }
     let report = fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(report.contains("<svg") && report.contains("epoll-edge"));
-    // The report is self-contained.
-    assert!(!report.contains("src=\"http") && !report.contains("@import"));
+
+    // The page is rendered again from the results, and a complete run is not repeated.
+    fs::remove_file(dir.join("report.html")).unwrap();
+    assert!(run(&["lab", "report", path]).status.success());
+    assert_eq!(fs::read_to_string(dir.join("report.html")).unwrap(), report);
+    let journal = fs::read(dir.join("journal.jsonl")).unwrap();
+    assert!(run(&["lab", "run", "--resume", path]).status.success());
+    assert_eq!(fs::read(dir.join("journal.jsonl")).unwrap(), journal);
 }
 
 #[test]
-fn interrupted_quick_writes_results_and_leaves_no_process() {
+fn interrupted_run_leaves_no_process_and_is_resumed() {
     let out = TempDir::new().unwrap();
-    let mut lab = hearken(&["lab", "quick", "--rate", "300", "--idle", "0,20", "--out"]);
-    // The served directory is below TMPDIR, which identifies the processes of this test.
-    lab.arg(out.path()).env("TMPDIR", out.path());
-    let mut lab = lab.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    // The first line appears when the first measurement begins.
-    let mut line = String::new();
-    BufReader::new(lab.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    let pid = Pid::from_child(&lab);
-    kill_process(pid, Signal::INT).unwrap();
-    let status = lab.wait().unwrap();
-    assert_eq!(status.code(), Some(130), "{line}");
-    let results: Value =
-        serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
-    assert_eq!(results["complete"], false);
-    let ours = format!("{}", out.path().display());
-    for process in fs::read_dir("/proc").unwrap() {
-        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&line).contains(&ours));
+    let path = out.path().to_str().unwrap();
+    for signal in [Signal::INT, Signal::KILL] {
+        let mut args = vec!["lab", "run", "quick", "--server", "poll", "--set", "idle=0,20"];
+        args.extend(["--set", "rate=300", "--set", "duration=100ms", "--set", "warm-up=50ms"]);
+        args.extend(["--repetitions", "2", "--out", path]);
+        let mut lab = hearken(&args);
+        lab.env("TMPDIR", out.path());
+        let mut lab = lab.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        // The first line appears when the first measurement begins, the second when it has ended.
+        let mut lines = BufReader::new(lab.stderr.take().unwrap()).lines();
+        let _ = (lines.next(), lines.next());
+        kill_process(Pid::from_child(&lab), signal).unwrap();
+        let status = lab.wait().unwrap();
+        if signal == Signal::INT {
+            assert_eq!(status.code(), Some(130));
+            assert_eq!(results(out.path())["complete"], false);
+        }
+        // The kernel kills the processes of a lab that was killed, at its own pace.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while children_remain(out.path()) {
+            assert!(Instant::now() < deadline, "a process remains");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let output = run(&["lab", "run", "--resume", path]);
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        let results = results(out.path());
+        assert_eq!(results["complete"], true);
+        assert_eq!(results["experiments"][0]["samples"].as_array().unwrap().len(), 4);
     }
+}
+
+/// Returns whether a process has `directory` in its command line. The served directory is below TMPDIR,
+/// which identifies the processes of a test.
+fn children_remain(directory: &Path) -> bool {
+    let ours = directory.display().to_string();
+    fs::read_dir("/proc").unwrap().any(|process| {
+        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&ours)
+    })
+}
+
+#[test]
+fn own_experiments_are_checked_and_run() {
+    let dir = TempDir::new().unwrap();
+    let printed = run(&["lab", "print", "quick"]);
+    let path = dir.path().join("mine.toml");
+    let mine = text(&printed.stdout).replace("name = \"quick\"", "name = \"mine\"");
+    fs::write(&path, &mine).unwrap();
+    let path = path.to_str().unwrap();
+    assert!(text(&run(&["lab", "run", path, "--check"]).stdout).contains("valid"));
+    fs::write(path, mine.replacen("reference =", "referense =", 1)).unwrap();
+    fails_with(
+        &["lab", "run", path, "--check"],
+        "unknown key 'referense' (did you mean 'reference'?)",
+    );
 }
 
 /// Writes recipes of a server that works, one that sends another file, one that exits at once, and one
@@ -102,30 +157,30 @@ fn recipes(dir: &Path) -> Vec<String> {
 fn peers_compares_servers_and_reports_failures() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("out");
-    let mut args = vec!["lab", "peers", "--short", "--out", out.to_str().unwrap()];
-    args.extend(["--server", "hearken,mine,lies,broken,absent", "--workload", "1b,1b-close"]);
-    args.extend(["--idle", "0,20", "--requests", "200", "--repetitions", "2"]);
+    let mut args =
+        vec!["lab", "run", "peers", "--variant", "short", "--out", out.to_str().unwrap()];
+    args.extend(["--server", "hearken,mine,lies,broken,absent", "--set", "workload=1b,1b-close"]);
+    args.extend(["--set", "idle=0,20", "--set", "requests=200", "--repetitions", "2"]);
     let recipes = recipes(dir.path());
     args.extend(recipes.iter().flat_map(|path| ["--recipe", path.as_str()]));
     let output = run(&args);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results: Value =
-        serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
-    assert_eq!(results["schema"], "hearken-lab-peers/2");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let results = results(&out);
+    assert_eq!(results["schema"], "hearken-lab/1");
     assert_eq!(results["complete"], true);
-    let names = |of: &Value, key: &str| -> Vec<String> {
-        of.as_array().unwrap().iter().map(|it| it[key].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names(&results["settings"]["participants"], "name"), ["hearken", "mine"]);
-    assert!(
-        results["settings"]["participants"][1]["version"].as_str().unwrap().contains("hearken")
-    );
-    assert_eq!(results["samples"].as_array().unwrap().len(), 16);
-    for sample in results["samples"].as_array().unwrap() {
-        assert!(sample["requests"].as_u64().unwrap() >= 50, "{sample}");
-        assert_eq!(sample["idle_connections"], sample["idle"], "{sample}");
-        assert!(sample["cpu_ns_per_request"].as_f64().unwrap() > 0.0, "{sample}");
-        assert_eq!((&sample["reconnects"], &sample["latency_errors"]), (&0.into(), &0.into()));
+    let peers = &results["experiments"][0];
+    let servers = peers["servers"].as_array().unwrap();
+    let names: Vec<&str> = servers.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mine", "hearken"]);
+    assert!(servers[0]["version"].as_str().unwrap().contains("hearken"));
+    assert_eq!(peers["samples"].as_array().unwrap().len(), 16);
+    for sample in peers["samples"].as_array().unwrap() {
+        let metrics = &sample["metrics"];
+        let idle: f64 = sample["values"]["idle"].as_str().unwrap().parse().unwrap();
+        assert_eq!(metrics["idle_connections"].as_f64(), Some(idle), "{sample}");
+        assert!(metrics["cpu_ns"].as_f64().unwrap() > 0.0, "{sample}");
+        let checks = &sample["checks"];
+        assert_eq!((&checks["reconnects"], &checks["errors"]), (&0.into(), &0.into()));
     }
     let printed = text(&output.stdout);
     for part in ["no such thing", "sent 3 bytes of content, expected 1", "absent-deb", "mine"] {
@@ -137,96 +192,67 @@ fn peers_compares_servers_and_reports_failures() {
 #[test]
 fn emulated_machines_report_instructions() {
     let out = TempDir::new().unwrap();
-    let mut args = vec!["lab", "peers", "--out", out.path().to_str().unwrap()];
+    let mut args = vec!["lab", "run", "peers", "--out", out.path().to_str().unwrap()];
     args.extend(["--clock-is-instructions", "an emulator", "--server", "hearken"]);
-    args.extend(["--workload", "1b", "--idle", "0", "--requests", "100", "--repetitions", "1"]);
+    args.extend(["--set", "workload=1b", "--set", "idle=0", "--set", "requests=100"]);
+    args.extend(["--repetitions", "1"]);
     let output = run(&args);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results: Value =
-        serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
-    assert_eq!(results["settings"]["emulator"], "an emulator");
-    let sample = &results["samples"][0];
-    assert!(sample["instructions_emulated_per_request"].as_f64().unwrap() > 0.0, "{sample}");
-    assert!(sample["cpu_ns_per_request"].is_null() && sample["latency_p50_ns"].is_null());
-    let typed: Vec<_> = results["command_line"].as_array().unwrap().iter().take(4).collect();
-    assert_eq!(typed, ["scripts/peers-emulated", "OUT", "--server", "hearken"]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let results = results(out.path());
+    assert_eq!(results["emulator"], "an emulator");
+    let metrics = &results["experiments"][0]["samples"][0]["metrics"];
+    assert!(metrics["instructions"].as_f64().unwrap() > 0.0, "{metrics}");
+    assert!(metrics["cpu_ns"].is_null() && metrics["latency_p50_ns"].is_null());
+    let typed: Vec<_> = results["command_line"].as_array().unwrap().iter().take(5).collect();
+    assert_eq!(typed, ["scripts/peers-emulated", "OUT", "peers", "--server", "hearken"]);
 }
 
 #[test]
-fn peers_compares_proxies_with_one_origin() {
+fn proxies_have_a_common_origin() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("out");
-    let recipe = |name: &str, kind: &str, command: &str| {
-        let path = dir.path().join(format!("{name}.toml"));
-        let text = format!("name = \"{name}\"\nkind = \"{kind}\"\n");
-        fs::write(&path, format!("{text}command = [\"sh\", \"-c\", \"{command}\"]\n")).unwrap();
-        path.display().to_string()
-    };
     // Starts only if its origin responds.
     let serves = "{hearken} load http://{origin}/1k --rate 50 --duration 100ms >&2 && exec {hearken} \
                   serve {root} --listen 127.0.0.1:{port} --idle-timeout 1h --header-timeout 1h";
-    let mine = recipe("mine", "proxy", serves);
-    let mut args = vec!["lab", "peers", "--proxies", "--short", "--recipe", &mine];
+    let mine = dir.path().join("mine.toml");
+    let recipe = "name = \"mine\"\nkind = \"proxy\"\n";
+    fs::write(&mine, format!("{recipe}command = [\"sh\", \"-c\", \"{serves}\"]\n")).unwrap();
+    let mut args = vec!["lab", "run", "proxies", "--recipe", mine.to_str().unwrap()];
     args.extend(["--server", "mine", "--reference", "mine", "--out", out.to_str().unwrap()]);
-    args.extend(["--idle", "0,20", "--requests", "200", "--repetitions", "1"]);
+    args.extend(["--set", "idle=0,20", "--set", "requests=200", "--set", "latency=100ms"]);
+    args.extend(["--repetitions", "1"]);
     let output = run(&args);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results: Value =
-        serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let results = results(&out);
+    let proxies = &results["experiments"][0];
     assert_eq!(
-        (&results["complete"], &results["settings"]["kind"]),
-        (&true.into(), &"proxy".into())
+        (&results["complete"], &proxies["origin"]["name"]),
+        (&true.into(), &"hearken".into())
     );
-    assert_eq!(results["settings"]["origin"]["name"], "hearken");
-    assert_eq!(results["samples"].as_array().unwrap().len(), 6);
-    for sample in results["samples"].as_array().unwrap() {
-        assert!(sample["workload"].as_str().unwrap().contains("proxied"), "{sample}");
-        assert_eq!(sample["rss_per_unused_bytes"].is_number(), sample["idle"] == 20, "{sample}");
-    }
-
-    // Recipes and workloads of the other kind are reported as such.
-    fails_with(&["lab", "peers", "--recipe", &mine], "--proxies");
-    let server = recipe("server", "server", serves);
-    fails_with(&["lab", "peers", "--proxies", "--recipe", &server], "kind = \"proxy\"");
-    fails_with(&["lab", "peers", "--proxies", "--workload", "1b"], "1k-proxied");
-    fails_with(&["lab", "peers", "--proxies", "--origin", "iis"], "iis");
-    fails_with(&["lab", "peers", "--origin", "nginx"], "--proxies");
-}
-
-#[test]
-fn interrupted_peers_leaves_no_process() {
-    let out = TempDir::new().unwrap();
-    let mut lab = hearken(&["lab", "peers", "--server", "hearken", "--idle", "20", "--out"]);
-    // The served directory is below TMPDIR, which identifies the processes of this test.
-    lab.arg(out.path()).env("TMPDIR", out.path());
-    let mut lab = lab.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(lab.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
-    assert_eq!(lab.wait().unwrap().code(), Some(130), "{line}");
-    let ours = format!("{}", out.path().display());
-    for process in fs::read_dir("/proc").unwrap() {
-        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&line).contains(&ours));
+    assert_eq!(proxies["samples"].as_array().unwrap().len(), 6);
+    for sample in proxies["samples"].as_array().unwrap() {
+        assert!(sample["values"]["workload"].as_str().unwrap().contains("proxied"), "{sample}");
+        let unused = &sample["metrics"]["rss_per_unused_bytes"];
+        assert_eq!(unused.is_number(), sample["values"]["idle"] == "20", "{sample}");
     }
 }
 
 #[test]
-fn recipes_are_listed_and_printed() {
-    let listed = run(&["lab", "peers", "--recipes"]);
-    for name in ["hearken", "nginx", "nginx-sendfile", "h2o", "lighttpd", "haproxy", "floor"] {
+fn experiments_and_recipes_are_listed_and_printed() {
+    let listed = run(&["lab", "list"]);
+    for name in ["quick", "peers", "proxies"] {
         assert!(text(&listed.stdout).lines().any(|line| line.split(' ').next() == Some(name)));
-        let printed = run(&["lab", "peers", "--print-recipe", name]);
+    }
+    let listed = run(&["lab", "list", "--recipes"]);
+    assert!(text(&listed.stdout).contains("hearken proxy"));
+    for name in ["hearken", "nginx", "nginx-sendfile", "h2o", "lighttpd", "haproxy", "floor"] {
+        let words = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+        assert!(text(&listed.stdout).lines().any(|line| words(line).as_deref() == Some(name)));
+        let printed = run(&["lab", "print", "--recipe", name]);
         assert!(text(&printed.stdout).contains(&format!("name = \"{name}\"")), "{name}");
     }
-    let listed = run(&["lab", "peers", "--proxies", "--recipes"]);
-    assert!(
-        text(&listed.stdout).contains("hearken proxy") && !text(&listed.stdout).contains("floor")
-    );
-    let printed = run(&["lab", "peers", "--proxies", "--print-recipe", "nginx"]);
+    let printed = run(&["lab", "print", "--proxy", "nginx"]);
     assert!(text(&printed.stdout).contains("kind = \"proxy\""));
-    fails_with(&["lab", "peers", "--print-recipe", "iis"], "iis");
-    fails_with(&["lab", "peers", "--server", "iis"], "iis");
-    fails_with(&["lab", "peers", "--workload", "2b"], "2b");
-    fails_with(&["lab", "peers", "--recipe", "/no/such.toml"], "/no/such.toml");
+    fails_with(&["lab", "print", "--recipe", "iis"], "iis");
+    fails_with(&["lab", "print", "slow"], "unknown experiment 'slow'");
 }

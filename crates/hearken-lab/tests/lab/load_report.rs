@@ -180,6 +180,6 @@ fn empty_result_has_a_page() {
     let page = export::html(&Report::default());
     assert!(page.contains("Idle connections only") && !page.contains("NaN"), "{page}");
     let figures = export::figures_svg(&sample_report());
-    let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["rate", "heat-map", "latency", "distribution", "idle", "server"]);
 }

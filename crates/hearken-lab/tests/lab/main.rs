@@ -1,12 +1,10 @@
-//! Tests of the public interface of the lab. They cover the quick experiment and the comparison with
-//! other servers (with simulated measurements or fake processes), the HTML reports of a load test and of a sweep, and
-//! watching servers.
+//! Tests of the public interface of the lab. They cover experiments with simulated measurements, the HTML
+//! reports of a load test and of a sweep, and watching servers.
 //!
-//! Run a single test: `cargo test -p hearken-lab --test lab quick::json_round_trips`.
+//! Run a single test: `cargo test -p hearken-lab --test lab run::ratios_are_paired`.
 
 mod load_report;
-mod peers;
-mod quick;
-mod quick_processes;
+mod run;
+mod simulated;
 mod sweep_report;
 mod watch;

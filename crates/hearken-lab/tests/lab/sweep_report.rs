@@ -51,7 +51,7 @@ fn page_is_complete_self_contained_and_escaped() {
 #[test]
 fn figures_contain_the_points_and_the_diagonal() {
     let figures = export::figures_svg(&sample_sweep());
-    let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["replies", "latency", "errors"]);
     assert!(figures[0].1.contains("offered: replies 1,000"), "{}", figures[0].1);
     assert!(figures[2].1.contains("offered: errors 50.0"), "{}", figures[2].1);

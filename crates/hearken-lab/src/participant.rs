@@ -7,14 +7,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::kind::Kind;
-use super::recipe::{Recipe, substitute};
-use super::results;
 use crate::error::LabError;
-use crate::machine::cpu_set;
-use crate::plan::RESERVED_DESCRIPTORS;
+use crate::experiment::{Template, Variables};
+use crate::machine::{Placement, cpu_set};
+use crate::plan::{RESERVED_DESCRIPTORS, Server};
 use crate::process::{ChildGuard, LaunchOptions};
 use crate::process_tree::ProcessTree;
+use crate::recipe::{Recipe, substitute};
+use crate::results;
 use crate::warning::Warning;
 
 /// Time limit for a server to start listening.
@@ -24,39 +24,53 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Resources common to all servers.
 #[derive(Debug)]
-pub(super) struct Environment {
-    pub(super) kind: Kind,
-    /// Address and port of the origin, for proxies.
-    pub(super) origin: Option<String>,
-    pub(super) hearken: PathBuf,
-    /// Document root, and parent of the directories of the servers.
-    pub(super) root: PathBuf,
-    pub(super) scratch: PathBuf,
-    /// Processors of server and driver.
-    pub(super) cpus: Vec<usize>,
-    /// Processors of all other processes.
-    pub(super) others: Vec<usize>,
+pub(crate) struct Environment {
+    pub(crate) hearken: PathBuf,
+    /// Document root.
+    pub(crate) root: PathBuf,
+    /// Parent of the directories of the servers.
+    pub(crate) scratch: PathBuf,
+    pub(crate) placement: Placement,
     /// Path of `chrt`, if it is installed.
-    pub(super) chrt: Option<PathBuf>,
+    pub(crate) chrt: Option<PathBuf>,
+    pub(crate) descriptors: u64,
+}
+
+/// Conditions under which a server starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StartContext {
+    /// Variables of the measurement.
+    pub(crate) variables: Variables,
     /// Maximum number of concurrent connections, including idle connections.
-    pub(super) connections: u64,
-    /// Maximum number of idle connections.
-    pub(super) max_idle: u64,
-    pub(super) descriptors: u64,
+    pub(crate) connections: u64,
+    /// Number of idle connections.
+    pub(crate) idle: u64,
+    /// Address and port of the origin, for proxies.
+    pub(crate) origin: Option<String>,
+    /// Whether the load generator uses the processor of the server.
+    pub(crate) is_together: bool,
+}
+
+/// Processors and scheduling class of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule<'a> {
+    pub(crate) cpus: &'a [usize],
+    /// Whether the class is SCHED_BATCH, in which processes do not preempt each other on wake-up.
+    pub(crate) batch: bool,
 }
 
 impl Environment {
-    /// Starts a program on the shared processor in the scheduling class SCHED_BATCH, in which processes
-    /// do not preempt each other on wake-up. It is killed with the lab.
-    pub(super) fn launch(
+    /// Starts a program that is killed with the lab.
+    pub(crate) fn launch(
         &self,
         program: &Path,
         arguments: &[String],
         log: &str,
+        schedule: Schedule<'_>,
         pipe_stdin: bool,
     ) -> Result<ChildGuard, LabError> {
         let mut words: Vec<String> = ["lab", "launch", "--"].map(String::from).to_vec();
-        if let Some(chrt) = &self.chrt {
+        if let Some(chrt) = self.chrt.as_ref().filter(|_| schedule.batch) {
             words.extend([chrt.display().to_string(), "--batch".into(), "0".into()]);
         }
         words.push(program.display().to_string());
@@ -66,59 +80,74 @@ impl Environment {
             executable: &self.hearken,
             arguments: &words,
             name: format!("`{program_name} {}`", arguments.join(" ")),
-            cpus: &cpu_set(&self.cpus),
+            cpus: &cpu_set(schedule.cpus),
             stderr: self.scratch.join(format!("{log}.stderr")),
             pipe_stdin,
         })
+    }
+
+    /// Returns the schedule of a server.
+    pub(crate) fn server_schedule(&self, is_together: bool) -> Schedule<'_> {
+        Schedule { cpus: &self.placement.server, batch: is_together }
+    }
+
+    /// Returns the schedule of a load generator.
+    pub(crate) fn load_schedule(&self, is_together: bool) -> Schedule<'_> {
+        match is_together {
+            true => self.server_schedule(true),
+            false => Schedule { cpus: &self.placement.others, batch: false },
+        }
     }
 }
 
 /// A server that is installed and built.
 #[derive(Debug)]
-pub(super) struct Participant {
-    pub(super) recipe: Recipe,
+pub(crate) struct Participant {
+    pub(crate) name: String,
+    pub(crate) recipe: Recipe,
+    arguments: Vec<Template>,
+    /// Variables of its rule.
+    variables: Variables,
     version: String,
-    /// Name of its directory and its log.
-    directory_name: String,
     dir: PathBuf,
 }
 
 /// A listening server.
 #[derive(Debug)]
-pub(super) struct RunningServer {
-    pub(super) guard: ChildGuard,
-    pub(super) tree: ProcessTree,
-    pub(super) url: String,
+pub(crate) struct RunningServer {
+    pub(crate) guard: ChildGuard,
+    pub(crate) tree: ProcessTree,
+    pub(crate) url: String,
 }
 
 impl Participant {
-    /// Locates and builds a server. Returns a warning if it cannot participate.
-    pub(super) fn prepare(
-        recipe: &Recipe,
-        environment: &Environment,
-    ) -> Result<Participant, Warning> {
-        Participant::prepare_as(&recipe.name, recipe, environment)
-    }
-
-    /// Locates and builds a server, with the given name for its directory and log.
-    pub(super) fn prepare_as(
-        name: &str,
-        recipe: &Recipe,
+    /// Locates and builds a server in the given directory below the scratch directory. Returns a warning
+    /// if it cannot participate.
+    pub(crate) fn prepare(
+        directory: &str,
+        server: &Server,
         environment: &Environment,
     ) -> Result<Participant, Warning> {
         let excluded = |error: LabError| Warning::Excluded {
-            server: recipe.name.clone(),
+            server: server.name.clone(),
             reason: error.to_string(),
         };
-        let (directory_name, dir) = (name.to_owned(), environment.scratch.join(name));
-        let version = String::new();
-        let mut participant = Participant { recipe: recipe.clone(), version, directory_name, dir };
-        let program = participant.substitute(recipe.program(), 0, environment);
+        let mut participant = Participant {
+            name: server.name.clone(),
+            recipe: server.recipe.clone(),
+            arguments: server.arguments.clone(),
+            variables: server.variables.clone(),
+            version: String::new(),
+            dir: environment.scratch.join(directory),
+        };
+        let context = StartContext::default();
+        let program =
+            participant.substitute(participant.recipe.program(), 0, environment, &context);
         if find_program(&program).is_none() {
             return Err(Warning::NotInstalled {
-                server: recipe.name.clone(),
+                server: server.name.clone(),
                 program,
-                package: recipe.package.clone(),
+                package: server.recipe.package.clone(),
             });
         }
         participant.build(environment).map_err(excluded)?;
@@ -126,32 +155,34 @@ impl Participant {
         Ok(participant)
     }
 
-    pub(super) fn describe(&self) -> results::Participant {
+    pub(crate) fn describe(&self) -> results::Participant {
         results::Participant {
-            name: self.recipe.name.clone(),
+            name: self.name.clone(),
             description: self.recipe.description.clone(),
             version: self.version.clone(),
             recipe: self.recipe.text.clone(),
+            arguments: self.arguments.iter().map(|text| text.fill(&self.variables)).collect(),
         }
     }
 
     /// Limits a number of idle connections to what the server supports.
-    pub(super) fn max_idle(&self, idle: u64, environment: &Environment) -> u64 {
-        let others = environment.connections.saturating_sub(environment.max_idle);
+    pub(crate) fn max_idle(&self, context: &StartContext, environment: &Environment) -> u64 {
+        let others = context.connections.saturating_sub(context.idle);
         let available = environment.descriptors.saturating_sub(RESERVED_DESCRIPTORS);
-        idle.min((available / self.recipe.descriptors.max(1)).saturating_sub(others))
+        context.idle.min((available / self.recipe.descriptors.max(1)).saturating_sub(others))
     }
 
     /// Starts the server on a free port and waits until it accepts connections.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         environment: &Environment,
+        context: &StartContext,
         stop: &AtomicBool,
     ) -> Result<RunningServer, LabError> {
         // Another process may have taken the port. Retry once with another port.
-        let first = self.start_once(environment, stop);
+        let first = self.start_once(environment, context, stop);
         match first {
-            Err(LabError::Process { .. }) => self.start_once(environment, stop),
+            Err(LabError::Process { .. }) => self.start_once(environment, context, stop),
             other => other,
         }
     }
@@ -159,17 +190,24 @@ impl Participant {
     fn start_once(
         &self,
         environment: &Environment,
+        context: &StartContext,
         stop: &AtomicBool,
     ) -> Result<RunningServer, LabError> {
         let port = free_port()?;
         for (name, content) in &self.recipe.files {
             let path = self.dir.join(name);
-            let content = self.substitute(content, port, environment);
+            let content = self.substitute(content, port, environment, context);
             std::fs::write(&path, content).map_err(LabError::file("write", &path))?;
         }
-        let words = self.substitute_all(&self.recipe.command, port, environment);
+        let mut words = self.substitute_all(&self.recipe.command, port, environment, context);
+        let mut variables = context.variables.clone();
+        variables.extend(self.variables.clone());
+        let arguments = self.arguments.iter().map(|text| text.fill(&variables));
+        words.extend(arguments.map(|text| self.substitute(&text, port, environment, context)));
         let program = find_program(&words[0]).unwrap_or_else(|| PathBuf::from(&words[0]));
-        let guard = environment.launch(&program, &words[1..], &self.directory_name, false)?;
+        let log = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let schedule = environment.server_schedule(context.is_together);
+        let guard = environment.launch(&program, &words[1..], &log, schedule, false)?;
         let deadline = Instant::now() + START_TIMEOUT;
         let addr = SocketAddr::from(([127, 0, 0, 1], port));
         while TcpStream::connect_timeout(&addr, START_TIMEOUT).is_err() {
@@ -199,7 +237,8 @@ impl Participant {
         if self.recipe.build.is_empty() {
             return Ok(());
         }
-        let words = self.substitute_all(&self.recipe.build, 0, environment);
+        let words =
+            self.substitute_all(&self.recipe.build, 0, environment, &StartContext::default());
         let program = Path::new(&words[0]);
         let output = Command::new(program).args(&words[1..]).output();
         let output = output.map_err(LabError::file("start", program))?;
@@ -215,7 +254,8 @@ impl Participant {
 
     /// Returns the first line that the server prints as its version, to either output.
     fn query_version(&self, environment: &Environment) -> String {
-        let words = self.substitute_all(&self.recipe.version, 0, environment);
+        let words =
+            self.substitute_all(&self.recipe.version, 0, environment, &StartContext::default());
         let Some(program) = words.first() else { return String::new() };
         let program = find_program(program).unwrap_or_else(|| program.into());
         let Ok(output) = Command::new(program).args(&words[1..]).output() else {
@@ -231,19 +271,26 @@ impl Participant {
         words: &[String],
         port: u16,
         environment: &Environment,
+        context: &StartContext,
     ) -> Vec<String> {
-        words.iter().map(|word| self.substitute(word, port, environment)).collect()
+        words.iter().map(|word| self.substitute(word, port, environment, context)).collect()
     }
 
-    fn substitute(&self, text: &str, port: u16, environment: &Environment) -> String {
+    fn substitute(
+        &self,
+        text: &str,
+        port: u16,
+        environment: &Environment,
+        context: &StartContext,
+    ) -> String {
         let path = |path: &Path| path.display().to_string();
         let values = [
             ("port", port.to_string()),
             ("root", path(&environment.root)),
             ("dir", path(&self.dir)),
             ("hearken", path(&environment.hearken)),
-            ("origin", environment.origin.clone().unwrap_or_default()),
-            ("connections", environment.connections.to_string()),
+            ("origin", context.origin.clone().unwrap_or_default()),
+            ("connections", context.connections.to_string()),
             ("descriptors", environment.descriptors.to_string()),
         ];
         substitute(text, &values)
@@ -251,7 +298,7 @@ impl Participant {
 }
 
 /// Finds a program in PATH and in the directories of system administration programs.
-pub(super) fn find_program(program: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let is_executable = |path: &Path| {
         path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
@@ -268,7 +315,7 @@ pub(super) fn find_program(program: &str) -> Option<PathBuf> {
 }
 
 /// Makes a directory readable for all users.
-pub(super) fn make_readable(dir: &Path) -> Result<(), LabError> {
+pub(crate) fn make_readable(dir: &Path) -> Result<(), LabError> {
     let all = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(dir, all).map_err(LabError::file("change the mode of", dir))
 }

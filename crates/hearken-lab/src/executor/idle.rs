@@ -1,16 +1,16 @@
-//! Idle connections that a separate process keeps open during a workload.
+//! Idle connections that a separate process keeps open during the passes.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::kind::Kind;
-use super::participant::{Environment, RunningServer};
 use crate::error::LabError;
-use crate::executor::{LOAD_EVENTS, OPEN_TIMEOUT, parse, to_strings};
-use crate::machine::cpu_set;
+use crate::executor::pass::{LOAD_EVENTS, parse};
+use crate::participant::{Environment, RunningServer, Schedule};
 use crate::process::ChildGuard;
 
+/// Time limit for opening the connections.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections opened per second to a proxy. A low rate limits concurrent requests. Otherwise the
 /// proxy would open more origin connections, whose memory would be attributed to the idle connections.
 const PROXY_RATE: u64 = 2000;
@@ -38,43 +38,39 @@ pub(super) struct IdleConnections {
 }
 
 impl IdleConnections {
-    /// Opens connections and returns after the server has accepted them.
+    /// Opens connections to `url` and returns after the server has accepted them.
     pub(super) fn open(
         environment: &Environment,
         running: &RunningServer,
+        url: &str,
         count: u64,
         state: IdleState,
+        is_proxy: bool,
         stop: &AtomicBool,
     ) -> Result<IdleConnections, LabError> {
         let result = environment.scratch.join("idle.json");
         if count == 0 {
             return Ok(IdleConnections { process: None, result, count });
         }
-        let mut arguments = to_strings(&[
-            "load",
-            &format!("{}/{}", running.url, environment.kind.default_workload().document),
-            "--rate",
-            "0",
-            "--idle",
-            &count.to_string(),
-            "--events",
-            LOAD_EVENTS,
-            "--json",
-            &result.display().to_string(),
-            "--exit-with-parent",
-        ]);
+        let (number, path) = (count.to_string(), result.display().to_string());
+        // With `--json -`, the line awaited below would not appear on stdout.
+        let mut arguments =
+            ["load", url, "--rate", "0", "--idle", &number, "--events", LOAD_EVENTS]
+                .map(String::from)
+                .to_vec();
+        arguments.extend(["--json".to_owned(), path]);
         if state == IdleState::AfterRequest {
             // Each connection is accepted and has its reply before the process reports it as open.
             arguments.push("--idle-request".into());
         }
         let mut limit = OPEN_TIMEOUT;
-        if environment.kind == Kind::Proxy {
-            arguments.extend(to_strings(&["--idle-rate", &PROXY_RATE.to_string()]));
+        if is_proxy {
+            arguments.extend(["--idle-rate".to_owned(), PROXY_RATE.to_string()]);
             limit += Duration::from_secs(count / PROXY_RATE);
         }
-        let stderr = environment.scratch.join("idle.stderr");
-        let cpus = cpu_set(&environment.others);
-        let mut process = ChildGuard::spawn(&environment.hearken, &arguments, &cpus, stderr)?;
+        let schedule = Schedule { cpus: &environment.placement.others, batch: false };
+        let mut process =
+            environment.launch(&environment.hearken, &arguments, "idle", schedule, false)?;
         let opened = process.wait_for_line("holding ", limit, stop);
         running.guard.check_running()?;
         opened?;
@@ -91,7 +87,7 @@ impl IdleConnections {
         let output = std::fs::read_to_string(&self.result).unwrap_or_default();
         // The next process must not find this result.
         let _ = std::fs::remove_file(&self.result);
-        match parse(String::new(), &output) {
+        match parse("", &output) {
             Ok(result) => result.idle.lost.max(self.count.saturating_sub(result.idle.open)),
             Err(_) => self.count,
         }

@@ -4,11 +4,31 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rustix::process::Signal;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::kind::Kind;
-use super::workload::Workload;
 use crate::error::LabError;
+use crate::experiment::{Only, position};
+
+/// The kind of a participant. Servers and proxies are never compared with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Servers that generate responses themselves.
+    #[default]
+    Server,
+    /// Proxies that forward requests to a common origin server, which is not measured.
+    Proxy,
+}
+
+impl Kind {
+    /// Returns the singular.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Server => "server",
+            Kind::Proxy => "proxy",
+        }
+    }
+}
 
 /// A recipe. Its commands and files may contain placeholders:
 ///
@@ -19,8 +39,8 @@ use crate::error::LabError;
 /// - `{connections}`: required number of concurrent connections.
 /// - `{descriptors}`: limit on descriptors.
 /// - `{origin}`: address and port of the origin server, for proxies.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Recipe {
     /// Name of the server in reports.
     pub name: String,
@@ -44,12 +64,12 @@ pub struct Recipe {
     /// Signal that stops the server.
     #[serde(default)]
     pub stop: Stop,
-    /// Supported workloads; all workloads of its kind if absent.
+    /// Values of axes that the server supports [default: all]. Experiments may have other axes.
     #[serde(default)]
-    pub workloads: Option<Vec<String>>,
-    /// Whether the server supports idle connections.
-    #[serde(default = "yes")]
-    pub idle: bool,
+    pub only: Only,
+    /// Whether the recipe needs arguments, so it takes part only where an experiment names it.
+    #[serde(default)]
+    pub template: bool,
     /// Descriptors that the server requires per connection.
     #[serde(default = "one")]
     pub descriptors: u64,
@@ -65,10 +85,6 @@ pub struct Recipe {
     /// Text of the recipe.
     #[serde(skip)]
     pub text: String,
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn one() -> u64 {
@@ -103,40 +119,40 @@ impl Stop {
 
 /// The built-in recipes.
 const BUILTIN: &[&str] = &[
-    include_str!("../../recipes/hearken.toml"),
-    include_str!("../../recipes/hearken-uring.toml"),
-    include_str!("../../recipes/floor.toml"),
-    include_str!("../../recipes/floor-close.toml"),
-    include_str!("../../recipes/floor-threads.toml"),
-    include_str!("../../recipes/floor-threads-poll.toml"),
-    include_str!("../../recipes/lwan.toml"),
-    include_str!("../../recipes/h2o.toml"),
-    include_str!("../../recipes/lighttpd.toml"),
-    include_str!("../../recipes/nginx.toml"),
-    include_str!("../../recipes/nginx-sendfile.toml"),
-    include_str!("../../recipes/haproxy.toml"),
-    include_str!("../../recipes/proxy/hearken.toml"),
-    include_str!("../../recipes/proxy/hearken-uring.toml"),
-    include_str!("../../recipes/proxy/h2o.toml"),
-    include_str!("../../recipes/proxy/nginx.toml"),
-    include_str!("../../recipes/proxy/haproxy.toml"),
+    include_str!("../recipes/hearken.toml"),
+    include_str!("../recipes/hearken-uring.toml"),
+    include_str!("../recipes/serve.toml"),
+    include_str!("../recipes/floor.toml"),
+    include_str!("../recipes/floor-close.toml"),
+    include_str!("../recipes/floor-threads.toml"),
+    include_str!("../recipes/floor-threads-poll.toml"),
+    include_str!("../recipes/lwan.toml"),
+    include_str!("../recipes/h2o.toml"),
+    include_str!("../recipes/lighttpd.toml"),
+    include_str!("../recipes/nginx.toml"),
+    include_str!("../recipes/nginx-sendfile.toml"),
+    include_str!("../recipes/haproxy.toml"),
+    include_str!("../recipes/proxy/hearken.toml"),
+    include_str!("../recipes/proxy/hearken-uring.toml"),
+    include_str!("../recipes/proxy/h2o.toml"),
+    include_str!("../recipes/proxy/nginx.toml"),
+    include_str!("../recipes/proxy/haproxy.toml"),
 ];
 /// Extra files of the built-in recipes.
-const FLOOR: &str = include_str!("../../recipes/floor.c");
-const FLOOR_THREADS: &str = include_str!("../../recipes/floor-threads.c");
+const FLOOR: &str = include_str!("../recipes/floor.c");
+const FLOOR_THREADS: &str = include_str!("../recipes/floor-threads.c");
 
-/// Returns the built-in recipes of a kind.
+/// Returns the built-in recipes.
 ///
 /// # Errors
 /// A built-in recipe is invalid, which tests exclude.
-pub fn builtin(kind: Kind) -> Result<Vec<Recipe>, LabError> {
+pub fn builtin() -> Result<Vec<Recipe>, LabError> {
     let read_extra = |name: &str| match name {
         "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
         "floor-threads.c" => Ok(FLOOR_THREADS.as_bytes().to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    let recipes = BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", read_extra));
-    recipes.filter(|recipe| recipe.as_ref().map_or(true, |r| r.kind == kind)).collect()
+    BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", read_extra)).collect()
 }
 
 impl Recipe {
@@ -155,7 +171,8 @@ impl Recipe {
         read_extra: impl Fn(&str) -> std::io::Result<Vec<u8>>,
     ) -> Result<Recipe, LabError> {
         let wrong = |problem: String| LabError::Config(format!("{origin}: {problem}"));
-        let mut recipe: Recipe = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        let mut recipe: Recipe = toml::from_str(text)
+            .map_err(|error| LabError::Config(position::describe(origin, text, &error)))?;
         recipe.check().map_err(wrong)?;
         for name in &recipe.extra_files {
             let content =
@@ -187,21 +204,7 @@ impl Recipe {
         if let Some(name) = self.files.keys().chain(&self.extra_files).find(|name| !is_name(name)) {
             return Err(format!("invalid file name '{name}'"));
         }
-        let mut workloads = self.workloads.iter().flatten();
-        let is_supported = |name: &str| Workload::find(name).is_some_and(|w| w.kind == self.kind);
-        match workloads.find(|name| !is_supported(name)) {
-            Some(name) => Err(self.kind.unknown_workload(name)),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns whether the server supports the workload with this number of idle connections.
-    pub(crate) fn supports(&self, workload: &str, idle: u64) -> bool {
-        let can = match &self.workloads {
-            Some(can) => can.iter().any(|name| name == workload),
-            None => Workload::find(workload).is_some_and(|w| w.kind == self.kind),
-        };
-        can && (self.idle || idle == 0)
+        Ok(())
     }
 
     /// Returns the program that must be installed: of the build command, or the server itself.
@@ -231,7 +234,8 @@ mod tests {
     #[test]
     fn builtin_recipes_are_consistent() {
         for kind in [Kind::Server, Kind::Proxy] {
-            check_builtin(&builtin(kind).unwrap(), kind);
+            let all = builtin().unwrap();
+            check_builtin(&all.into_iter().filter(|r| r.kind == kind).collect::<Vec<_>>(), kind);
         }
     }
 
@@ -257,12 +261,9 @@ mod tests {
     #[test]
     fn optional_keys_have_defaults() {
         let recipe = parse("name = \"x\"\ncommand = [\"x\", \"{port}\"]").unwrap();
-        assert!(recipe.supports("1b", 0) && recipe.supports("1m", 5) && recipe.stop == Stop::Term);
-        let text = "name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]\nidle = false";
-        let recipe = parse(text).unwrap();
-        assert!(recipe.supports("1b", 0) && !recipe.supports("1b", 1) && !recipe.supports("6k", 0));
-        let recipe = parse("name = \"x\"\nkind = \"proxy\"\ncommand = [\"x\"]").unwrap();
-        assert!(recipe.supports("1k-proxied", 0) && !recipe.supports("1b", 0));
+        assert!(recipe.only.is_empty() && recipe.stop == Stop::Term && recipe.kind == Kind::Server);
+        let text = "name = \"x\"\ncommand = [\"x\"]\nonly = { workload = [\"1b\"], idle = [0] }";
+        assert_eq!(parse(text).unwrap().only["idle"][0].as_str(), "0");
     }
 
     #[test]
@@ -273,14 +274,9 @@ mod tests {
             ("name = \"../x\"\ncommand = [\"x\"]", "../x"),
             ("name = \"x\"\ncommand = [\"x\"]\nport = 5", "port"),
             ("name = \"x\"\ncommand = [\"x\"]\nstop = \"HUP\"", "HUP"),
-            ("name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"2b\"]", "2b"),
-            ("name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1k-proxied\"]", "1k-proxied"),
-            (
-                "name = \"x\"\nkind = \"proxy\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]",
-                "1k-proxied",
-            ),
+            ("name = \"x\"\ncommand = [\"x\"]\nidle = false", "idle"),
             ("name = \"x\"\nkind = \"cache\"\ncommand = [\"x\"]", "cache"),
-            ("name = \"x\"\ncommand = [\"x\"]\nextra_files = [\"y.c\"]", "y.c"),
+            ("name = \"x\"\ncommand = [\"x\"]\nextra-files = [\"y.c\"]", "y.c"),
             ("name = \"x\"\ncommand = [\"x\"]\n[files]\n\"../../etc/x\" = \"\"", "etc"),
         ] {
             let error = parse(text).unwrap_err();

@@ -1,0 +1,148 @@
+//! The command `hearken lab run`.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use hearken::io::{find, names};
+use hearken_lab::journal::{self, Header, Journal};
+use hearken_lab::{
+    Available, Experiment, LabError, PlannedExperiment, Recipe, RunConfig, StderrProgress,
+};
+
+use super::{INTERRUPTED, failure, stop_flag, write};
+use crate::Failure;
+use crate::args::lab::RunArgs;
+use crate::load::print;
+
+/// The arguments of a run that is resumed.
+#[derive(Parser)]
+#[command(name = "hearken lab run", no_binary_name = true)]
+struct Resumed {
+    #[command(flatten)]
+    args: RunArgs,
+}
+
+pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    let (args, words, resumed) = match &args.resume {
+        Some(directory) => {
+            let words = journal::header(directory).map_err(Failure::usage)?.arguments;
+            let args = Resumed::try_parse_from(&words).map_err(Failure::usage)?.args;
+            (RunArgs { out: directory.clone(), ..args }, words, true)
+        }
+        None => (args, std::env::args().skip(3).collect(), false),
+    };
+    let available = available(&args)?;
+    let mut experiments = Vec::new();
+    for name in &args.experiments {
+        experiments.push(planned(&args, experiment(name)?, &available).map_err(failure)?);
+    }
+    if args.check {
+        print(&format!("{} valid\n", args.experiments.join(", ")));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Fails before the experiments instead of after them.
+    fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::usage(format!("cannot create directory '{}': {error}", args.out.display()))
+    })?;
+    let header = Header::new(words, args.seed, &experiments);
+    let journal = match resumed {
+        true => Journal::resume(&args.out, &header),
+        false => Journal::create(&args.out, header),
+    };
+    let config = RunConfig {
+        executable: std::env::current_exe().map_err(Failure::runtime)?,
+        command_line: match args.clock_is_instructions {
+            Some(_) => outer_command(std::env::args()),
+            None => std::env::args().collect(),
+        },
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        experiments,
+        seed: args.seed,
+        emulator: args.clock_is_instructions,
+    };
+    let stop = stop_flag()?;
+    let mut progress = StderrProgress::default();
+    let report = match hearken_lab::run(&config, journal.map_err(failure)?, &mut progress, &stop) {
+        // Interrupted before the first measurement.
+        Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
+        report => report.map_err(failure)?,
+    };
+    write(&report, &args.out)?;
+    Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+/// Reads a built-in experiment or a file.
+pub(super) fn experiment(name: &str) -> Result<Experiment, Failure> {
+    if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
+        return Experiment::read(Path::new(name)).map_err(Failure::usage);
+    }
+    let builtin = hearken_lab::builtin_experiments().map_err(Failure::runtime)?;
+    let names: Vec<String> = builtin.iter().map(|experiment| experiment.name.clone()).collect();
+    builtin.into_iter().find(|experiment| experiment.name == name).ok_or_else(|| {
+        let known = names.join(", ");
+        Failure::usage(format!("unknown experiment '{name}' (available: {known}, or a .toml file)"))
+    })
+}
+
+fn available(args: &RunArgs) -> Result<Available, Failure> {
+    let mut recipes = Vec::new();
+    for path in &args.recipes {
+        recipes.push(Recipe::read(path).map_err(Failure::usage)?);
+    }
+    recipes.extend(hearken_lab::builtin_recipes().map_err(Failure::runtime)?);
+    let mechanisms = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
+    Ok(Available { recipes, mechanisms: mechanisms.map(str::to_owned).collect() })
+}
+
+/// Applies the arguments to an experiment.
+fn planned(
+    args: &RunArgs,
+    mut experiment: Experiment,
+    available: &Available,
+) -> Result<PlannedExperiment, LabError> {
+    let emulated = args.clock_is_instructions.as_ref().map(|_| "emulated");
+    let emulated = emulated.filter(|name| experiment.variants.contains_key(*name));
+    if let Some(variant) = args.variant.as_deref().or(emulated) {
+        experiment.select_variant(variant)?;
+    }
+    for (axis, values) in &args.axes {
+        experiment.set(axis, values)?;
+    }
+    experiment.repetitions = args.repetitions.unwrap_or(experiment.repetitions);
+    if experiment.repetitions == 0 {
+        return Err(LabError::Config("at least one repetition is required".into()));
+    }
+    if let Some(reference) = &args.reference {
+        experiment.reference.clone_from(reference);
+    }
+    if let Some(origin) = &args.origin {
+        if experiment.origin.is_none() {
+            let problem = format!("experiment '{}' has no origin", experiment.name);
+            return Err(LabError::Config(problem));
+        }
+        experiment.origin = Some(origin.clone());
+    }
+    let mut planned = PlannedExperiment::new(experiment, available)?;
+    if !args.servers.is_empty() {
+        planned.select_servers(&args.servers)?;
+    }
+    if args.noise_floor {
+        planned.add_noise_floor();
+    }
+    Ok(planned)
+}
+
+/// Reconstructs the command line that started the emulated machine.
+fn outer_command(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut command = vec!["scripts/peers-emulated".to_owned(), "OUT".to_owned()];
+    let mut words = words.skip_while(|word| word != "run").skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--out" | "--clock-is-instructions" => drop(words.next()),
+            _ => command.push(word),
+        }
+    }
+    command
+}
