@@ -10,6 +10,7 @@
 //! executed in random order, so that a drift of the machine affects all measurements equally.
 
 mod accounting;
+pub mod claims;
 pub mod compare;
 mod counters;
 mod error;
@@ -20,6 +21,7 @@ mod figures;
 mod fitness;
 mod html;
 pub mod journal;
+pub mod judge;
 mod load_figures;
 mod load_result;
 mod machine;

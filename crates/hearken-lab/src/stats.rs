@@ -126,6 +126,24 @@ pub(crate) fn student_t_beyond(chance: f64, freedom: f64) -> f64 {
     freedom.sqrt() * angle.tan()
 }
 
+/// Returns the probability that Student's t exceeds a value.
+pub(crate) fn student_t_tail(t: f64, freedom: f64) -> f64 {
+    const STEPS: i32 = 200;
+    // With t = sqrt(freedom) tan(angle), the density is a power of the cosine. The tail is integrated
+    // instead of the rest, because its probability is much smaller.
+    let freedom = freedom.clamp(1.0, 200.0);
+    let area = |from: f64| {
+        let step = (std::f64::consts::FRAC_PI_2 - from) / f64::from(STEPS);
+        let weighted = |i: i32| {
+            let weight = if i == 0 || i == STEPS { 1.0 } else { f64::from(2 + i % 2 * 2) };
+            weight * (from + f64::from(i) * step).cos().max(0.0).powf(freedom - 1.0)
+        };
+        (0..=STEPS).map(weighted).sum::<f64>() * step / 3.0
+    };
+    let upper = area((t.abs() / freedom.sqrt()).atan()) / area(0.0) / 2.0;
+    if t > 0.0 { upper } else { 1.0 - upper }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +212,18 @@ mod tests {
         for (freedom, expected) in [(1.0, 63.657), (4.0, 4.604), (20.0, 2.845), (100.0, 2.626)] {
             assert!(close(student_t_beyond(0.01, freedom), expected), "{freedom}");
         }
+    }
+
+    #[test]
+    fn student_t_tail_inverts_the_critical_values() {
+        for freedom in [1.0, 4.0, 9.0, 50.0] {
+            for chance in [0.5, 0.05, 0.001, 1e-5] {
+                let t = student_t_beyond(chance, freedom);
+                assert!(close(student_t_tail(t, freedom), chance / 2.0), "{freedom} {chance}");
+                assert!(close(student_t_tail(-t, freedom), 1.0 - chance / 2.0));
+            }
+        }
+        assert!(close(student_t_tail(0.0, 4.0), 0.5));
     }
 
     #[test]

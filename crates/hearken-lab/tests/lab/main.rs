@@ -3,6 +3,7 @@
 //!
 //! Run a single test: `cargo test -p hearken-lab --test lab run::ratios_are_paired`.
 
+mod judge;
 mod load_report;
 mod run;
 mod simulated;
