@@ -21,7 +21,7 @@ const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     match args.command {
-        LabCommand::Run(args) => run::run(args),
+        LabCommand::Run(args) => run::run(*args),
         LabCommand::List(args) => list(&args),
         LabCommand::Print(args) => print_definition(&args),
         LabCommand::Report(args) => report(&args),
@@ -50,7 +50,12 @@ fn write(report: &Report, out: &Path) -> Result<(), Failure> {
 
 fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let mut rows = Vec::new();
-    if args.recipes {
+    if args.claims {
+        for claim in hearken_lab::claims::all().map_err(Failure::runtime)? {
+            let settled = claim.experiment.as_deref().unwrap_or("-");
+            rows.push((format!("{:10} {settled:9}", claim.id), claim.statement));
+        }
+    } else if args.recipes {
         for recipe in hearken_lab::builtin_recipes().map_err(Failure::runtime)? {
             let kind = recipe.kind.name();
             rows.push((format!("{kind:6}  {}", recipe.name), recipe.description));

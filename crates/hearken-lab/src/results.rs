@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::UnavailableCounter;
 use crate::experiment::Experiment;
+use crate::judge::Judgement;
 use crate::machine::{Machine, Placement};
 use crate::plan::Trial;
 use crate::summary::CellSummary;
@@ -45,6 +46,8 @@ pub struct Report {
     pub method: String,
     /// Experiments in the order of the command line.
     pub experiments: Vec<ExperimentReport>,
+    /// Judgements of the claims that the run was to settle.
+    pub judgements: Vec<Judgement>,
 }
 
 /// The result of an experiment.

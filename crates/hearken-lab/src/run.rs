@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::claims::Claim;
 use crate::error::LabError;
 use crate::executor::{Executor, ExecutorConfig, ProcessExecutor};
 use crate::experiment::Experiment;
 use crate::fitness;
 use crate::journal::{Entry, Journal};
+use crate::judge::judge;
 use crate::machine::{Machine, Placement};
 use crate::plan::{Cell, PlannedExperiment, Trial, plan};
 use crate::progress::Progress;
@@ -39,6 +41,17 @@ pub struct RunConfig {
     /// Description of the emulator, if the clock of this machine counts instructions instead of time. A
     /// nanosecond of CPU time is then one instruction.
     pub emulator: Option<String>,
+    /// Claims to settle. If there are any, only the cells that they need are measured.
+    pub claims: Vec<Claim>,
+}
+
+impl RunConfig {
+    /// Returns the measurements in random order.
+    pub fn plan(&self) -> Vec<Trial> {
+        plan(&self.experiments, self.seed, &|experiment, cell| {
+            self.claims.is_empty() || self.claims.iter().any(|claim| claim.needs(experiment, cell))
+        })
+    }
 }
 
 /// Runs the experiments with real servers. Setting `stop` ends the run early with a partial report, in
@@ -56,7 +69,7 @@ pub fn run(
     let placement = Placement::choose()?;
     let mut warnings = leave_out(&mut config.experiments)?;
     warnings.extend(fitness::warnings(&config.experiments));
-    let mut trials = plan(&config.experiments, config.seed, &|_, _| true);
+    let mut trials = config.plan();
     let executor_config = ExecutorConfig {
         executable: config.executable.clone(),
         by_clock: config.emulator.is_some(),
@@ -157,6 +170,7 @@ pub fn run_with_executor(
     let report = |planned: &PlannedExperiment| {
         experiment_report(planned, trials, &samples, saturations.get(&planned.experiment.name))
     };
+    let experiments: Vec<ExperimentReport> = config.experiments.iter().map(report).collect();
     Ok(Report {
         schema: SCHEMA.into(),
         complete: samples.len() == trials.len(),
@@ -171,7 +185,8 @@ pub fn run_with_executor(
         unavailable_counters: executor.unavailable_counters(),
         warnings: all,
         method: stats::PAIRED_METHOD.into(),
-        experiments: config.experiments.iter().map(report).collect(),
+        judgements: judge(&config.claims, &experiments),
+        experiments,
     })
 }
 

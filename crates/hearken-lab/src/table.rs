@@ -1,6 +1,7 @@
 //! Summary tables: rows for all exporters, and aligned text for a terminal.
 
 use crate::experiment::{Experiment, Metric};
+use crate::judge::Judgement;
 use crate::results::{ExperimentReport, Report};
 use crate::stats::Ratio;
 use crate::summary::{CellSummary, MetricSummary};
@@ -137,11 +138,28 @@ fn notes(cell: &CellSummary, repetitions: usize) -> String {
     notes.join(", ")
 }
 
+/// Returns the verdicts on the claims.
+fn verdicts(report: &Report) -> Table {
+    let head = ["claim", "verdict", "p", "notes"].map(String::from).to_vec();
+    let row = |judgement: &Judgement| {
+        vec![
+            judgement.claim.clone(),
+            judgement.verdict.name().to_owned(),
+            judgement.p_value.map_or_else(String::new, |p| format!("{p:.3}")),
+            judgement.reason.clone().unwrap_or_default(),
+        ]
+    };
+    Table { head, rows: report.judgements.iter().map(row).collect() }
+}
+
 /// Renders a run as text: warnings, tables and notes.
 pub(crate) fn text(report: &Report) -> String {
     let mut out = String::new();
     for warning in &report.warnings {
         out += &format!("Warning: {warning}\n");
+    }
+    if !report.judgements.is_empty() {
+        out += &format!("\n{}", aligned(&verdicts(report)));
     }
     for experiment in &report.experiments {
         out += &format!("\n{}\n\n{}", experiment.name, aligned(&table(experiment)));

@@ -19,7 +19,7 @@ pub(crate) struct LabArgs {
 #[derive(Subcommand)]
 pub(crate) enum LabCommand {
     /// Run experiments, built in or from files
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// List experiments and recipes
     List(ListArgs),
     /// Print an experiment or a recipe
@@ -44,14 +44,19 @@ Examples:
       Compare your own server with Hearken, nginx, h2o, lighttpd, haproxy and lwan, if installed.
   hearken lab run proxies --server hearken,nginx
       Compare proxies. All use the same origin server, which is not measured.
+  hearken lab run CM01-F4
+      Settle the claims of Figure 4 of Chandra and Mosberger.
   hearken lab run mine.toml --check
       Check your own experiment.
 
 Results are comparable only within one run. docs/lab.md documents the files.")]
 pub(crate) struct RunArgs {
-    /// Names of experiments, or files
-    #[arg(value_name = "EXPERIMENT", required_unless_present = "resume")]
+    /// Names of experiments or claims, or files of experiments
+    #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["resume", "paper"])]
     pub(crate) experiments: Vec<String>,
+    /// Settle the claims of a paper: BMD99, CM01, GB04, LC
+    #[arg(long, value_name = "PAPER")]
+    pub(crate) paper: Option<String>,
     /// Output directory of results.json, report.html and the journal
     #[arg(long, value_name = "DIR", default_value = "lab")]
     pub(crate) out: PathBuf,
@@ -80,7 +85,7 @@ pub(crate) struct RunArgs {
     #[arg(long, hide_short_help = true)]
     pub(crate) noise_floor: bool,
     /// Seed of the random order of measurements
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Continue the run in this directory after it was killed
     #[arg(long, value_name = "DIR", exclusive = true)]
@@ -105,6 +110,9 @@ Examples:
   hearken lab list
   hearken lab list --recipes")]
 pub(crate) struct ListArgs {
+    /// List the claims of the papers
+    #[arg(long, conflicts_with = "recipes")]
+    pub(crate) claims: bool,
     /// List the recipes of servers and proxies
     #[arg(long)]
     pub(crate) recipes: bool,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hearken::io::{find, names};
+use hearken_lab::claims::{self, Claim};
 use hearken_lab::journal::{self, Header, Journal};
 use hearken_lab::{
     Available, Experiment, LabError, PlannedExperiment, Recipe, RunConfig, StderrProgress,
@@ -34,12 +35,13 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         None => (args, std::env::args().skip(3).collect(), false),
     };
     let available = available(&args)?;
+    let (names, claims) = select(&args)?;
     let mut experiments = Vec::new();
-    for name in &args.experiments {
-        experiments.push(planned(&args, experiment(name)?, &available).map_err(failure)?);
+    for name in &names {
+        experiments.push(planned(&args, experiment(name)?, &available, &claims).map_err(failure)?);
     }
     if args.check {
-        print(&format!("{} valid\n", args.experiments.join(", ")));
+        print(&format!("{} valid\n", names.join(", ")));
         return Ok(ExitCode::SUCCESS);
     }
     // Fails before the experiments instead of after them.
@@ -61,6 +63,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         experiments,
         seed: args.seed,
         emulator: args.clock_is_instructions,
+        claims,
     };
     let stop = stop_flag()?;
     let mut progress = StderrProgress::default();
@@ -71,6 +74,43 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     };
     write(&report, &args.out)?;
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+/// Returns the names of the experiments to run, and the claims to settle. A name with a capital letter is
+/// that of a claim, or the beginning of several.
+fn select(args: &RunArgs) -> Result<(Vec<String>, Vec<Claim>), Failure> {
+    let is_claim = |name: &&String| {
+        let is_file = Path::new(name).extension().is_some_and(|extension| extension == "toml");
+        !is_file && name.contains(char::is_uppercase)
+    };
+    let mut names: Vec<String> =
+        args.experiments.iter().filter(|name| !is_claim(name)).cloned().collect();
+    let mut prefixes: Vec<String> = args.experiments.iter().filter(is_claim).cloned().collect();
+    prefixes.extend(args.paper.as_ref().map(|paper| format!("{paper}-")));
+    if prefixes.is_empty() {
+        return Ok((names, Vec::new()));
+    }
+    if !names.is_empty() {
+        return Err(Failure::usage("a run settles claims or measures experiments, not both"));
+    }
+    let mut claims = claims::all().map_err(Failure::runtime)?;
+    for prefix in &prefixes {
+        if !claims.iter().any(|claim| claim.id.starts_with(prefix.as_str())) {
+            return Err(Failure::usage(format!(
+                "no claim begins with '{prefix}' (see hearken lab list --claims)"
+            )));
+        }
+    }
+    claims.retain(|claim| prefixes.iter().any(|prefix| claim.id.starts_with(prefix.as_str())));
+    for name in claims.iter().filter_map(|claim| claim.experiment.as_ref()) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    match names.is_empty() {
+        true => Err(Failure::usage("no experiment settles these claims yet")),
+        false => Ok((names, claims)),
+    }
 }
 
 /// Reads a built-in experiment or a file.
@@ -101,6 +141,7 @@ fn planned(
     args: &RunArgs,
     mut experiment: Experiment,
     available: &Available,
+    claims: &[Claim],
 ) -> Result<PlannedExperiment, LabError> {
     let emulated = args.clock_is_instructions.as_ref().map(|_| "emulated");
     let emulated = emulated.filter(|name| experiment.variants.contains_key(*name));
@@ -128,7 +169,7 @@ fn planned(
     if !args.servers.is_empty() {
         planned.select_servers(&args.servers)?;
     }
-    if args.noise_floor {
+    if args.noise_floor || !claims.is_empty() {
         planned.add_noise_floor();
     }
     Ok(planned)

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::{environment, page, render_table, reproduction, sections, warnings};
+use crate::claims;
 use crate::experiment::Experiment;
 use crate::figures::figures;
+use crate::judge;
 use crate::results::{ExperimentReport, Report};
 use crate::stats::Ratio;
 use crate::table::table;
@@ -32,6 +34,7 @@ fn body(report: &Report, title: &str) -> Markup {
                 (samples) " of " (planned) " measurements were completed." }
         }
         (warnings(report))
+        (verdicts(report))
         @if let Some(emulator) = &report.emulator { (emulated(report, emulator)) }
         @for experiment in &report.experiments {
             @if let Some(definition) = experiment.experiment() {
@@ -45,6 +48,41 @@ fn body(report: &Report, title: &str) -> Markup {
         p { "The measurements of each repetition ran in random order, determined by the seed. Results of \
             different runs are not comparable." }
         (reproduction(report))
+    }
+}
+
+/// Renders the verdicts on claims, with their quantities.
+fn verdicts(report: &Report) -> Markup {
+    let claims = claims::all().unwrap_or_default();
+    let find = |id: &str| claims.iter().find(|claim| claim.id == id);
+    let optional = |value: Option<f64>| value.map_or("–".to_owned(), number);
+    html! {
+        @if !report.judgements.is_empty() {
+            h2 { "Verdicts" }
+            p { (judge::METHOD) }
+            @for judgement in &report.judgements {
+                details {
+                    summary {
+                        strong { (judgement.claim) ": " (judgement.verdict.name()) }
+                        @if let Some(claim) = find(&judgement.claim) {
+                            " · " (claim.reference) ": " (claim.statement)
+                        }
+                    }
+                    @if let Some(reason) = &judgement.reason { p { "Undecided: " (reason) "." } }
+                    div.wide { table {
+                        thead { tr {
+                            th.left scope="col" { "quantity" } th scope="col" { "value" }
+                            th scope="col" { "95 % interval" } th scope="col" { "claim" }
+                        } }
+                        tbody { @for part in &judgement.components { tr {
+                            td.left { (part.quantity) } td { (number(part.value)) }
+                            td { (optional(part.low)) " to " (optional(part.high)) }
+                            td { (optional(part.min)) " to " (optional(part.max)) }
+                        } } }
+                    } }
+                }
+            }
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use hearken_lab::claims::{self, Claim, Selection, Test};
 use hearken_lab::judge::{Judgement, Verdict, judge};
 use hearken_lab::{AxisReport, Checks, ExperimentReport, Sample};
 
+use crate::simulated::{config, experiment, planned};
+
 const IDLE: [f64; 4] = [0.0, 1000.0, 3000.0, 6000.0];
 const REPETITIONS: u32 = 5;
 
@@ -254,6 +256,22 @@ fn few_repetitions_and_missing_data_are_reasons() {
     let reason = |index: usize| judgements[index].reason.clone().unwrap();
     assert!(reason(0).contains("was not run") && reason(1).contains("no experiment"));
     assert!(reason(2).contains("4 of at least 5 repetitions"), "{}", reason(2));
+}
+
+#[test]
+fn tests_of_claims_refer_to_their_experiments() {
+    for claim in claims::all().unwrap() {
+        let Some(name) = &claim.experiment else { continue };
+        let planned = planned(experiment(name));
+        let servers: Vec<&str> = planned.servers.iter().map(|s| s.name.as_str()).collect();
+        claim.check(&planned.experiment, &servers).unwrap();
+        assert!(!claim.tests.is_empty(), "{}", claim.id);
+        let mut config = config(vec![planned]);
+        let all = config.plan().len();
+        config.claims = vec![claim.clone()];
+        let needed = config.plan().len();
+        assert!(needed > 0 && needed < all, "{}: {needed} of {all} measurements", claim.id);
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn ratios_are_paired() {
     let mut executor = Simulated::new(&measure);
     let report = run(&quick(), &mut executor).unwrap();
     assert!(report.complete && report.warnings.is_empty(), "{:?}", report.warnings);
-    assert_eq!(executor.measured.len(), 3 * 4 * 3);
+    assert_eq!(executor.measured.len(), 3 * 5 * 3);
     let quick = &report.experiments[0];
     let poll = quick.summary.iter().find(|c| c.server == "poll" && c.values["idle"] == "8000");
     let cpu = poll.unwrap().metrics["cpu_ns"];
@@ -112,7 +112,7 @@ fn failures_are_warnings_and_escaped() {
     assert!(!page.contains("url(") && !page.contains("@import") && !page.contains("src="));
     let all = |_: &Trial| Err(LabError::Config("broken".into()));
     let error = run(&self::quick(), &mut Simulated::new(&all)).unwrap_err().to_string();
-    assert!(error.contains("all 36 measurements failed") && error.contains("broken"), "{error}");
+    assert!(error.contains("all 45 measurements failed") && error.contains("broken"), "{error}");
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn warns_about_disturbed_measurements() {
     let expected = [
         Warning::FewRepetitions { repetitions: 1 },
         Warning::NoReference { reference: "absent".into() },
-        Warning::ProcessorContention { samples: 6, max_wait_ratio: 0.25 },
-        Warning::GeneratorLate { samples: 12, max_lateness_p99_ns: 6e6 },
+        Warning::ProcessorContention { samples: 8, max_wait_ratio: 0.25 },
+        Warning::GeneratorLate { samples: 15, max_lateness_p99_ns: 6e6 },
     ];
     assert_eq!(report.warnings, expected);
     // Warnings stand above the results.
@@ -144,7 +144,7 @@ fn interrupted_run_yields_a_partial_report() {
     let mut executor = Simulated { stops_at: Some(10), ..Simulated::new(&measure) };
     let report = run(&quick(), &mut executor).unwrap();
     assert_eq!((report.complete, report.experiments[0].samples.len()), (false, 10));
-    assert!(report.warnings.contains(&Warning::Interrupted { done: 10, planned: 36 }));
+    assert!(report.warnings.contains(&Warning::Interrupted { done: 10, planned: 45 }));
     let mut executor = Simulated { stops_at: Some(0), ..Simulated::new(&measure) };
     let nothing = run(&quick(), &mut executor).unwrap();
     assert!(
@@ -172,7 +172,7 @@ fn interrupted_run_is_resumed_from_its_journal() {
         let journal = Journal::resume(dir.path(), &header(&["quick"])).unwrap();
         let mut executor = Simulated::new(&measure);
         let report = run_with_journal(&config, &mut executor, journal).unwrap();
-        assert_eq!(executor.measured.len(), 36 - stops_at);
+        assert_eq!(executor.measured.len(), 45 - stops_at);
         assert!(report.complete);
         assert_eq!(report.experiments, complete.experiments);
     }

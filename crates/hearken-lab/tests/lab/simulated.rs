@@ -6,7 +6,7 @@ use hearken_lab::journal::{Header, Journal};
 use hearken_lab::{
     Available, Executor, Experiment, LabError, Measured, NoProgress, Placement, PlannedExperiment,
     Report, RunConfig, Trial, UnavailableCounter, Warning, builtin_experiments, builtin_recipes,
-    plan, run_with_executor,
+    run_with_executor,
 };
 
 /// Computes measurements, and simulates failures and an interruption.
@@ -61,7 +61,8 @@ pub(crate) fn experiment(name: &str) -> Experiment {
 
 /// Returns an experiment with its servers.
 pub(crate) fn planned(experiment: Experiment) -> PlannedExperiment {
-    let mechanisms = ["select", "poll", "epoll-level", "epoll-edge"].map(String::from).to_vec();
+    let mechanisms =
+        ["select", "poll", "epoll-level", "epoll-edge", "rt-signal"].map(String::from).to_vec();
     let available = Available { recipes: builtin_recipes().unwrap(), mechanisms };
     PlannedExperiment::new(experiment, &available).unwrap()
 }
@@ -75,6 +76,7 @@ pub(crate) fn config(experiments: Vec<PlannedExperiment>) -> RunConfig {
         experiments,
         seed: 1,
         emulator: None,
+        claims: Vec::new(),
     }
 }
 
@@ -91,7 +93,7 @@ pub(crate) fn run_with_journal(
     journal: Journal,
 ) -> Result<Report, LabError> {
     let placement = Placement { server: vec![0], others: vec![1] };
-    let trials = plan(&config.experiments, config.seed, &|_, _| true);
+    let trials = config.plan();
     let stop = AtomicBool::new(false);
     let mut report =
         run_with_executor(config, &trials, executor, placement, journal, &mut NoProgress, &stop)?;
