@@ -139,11 +139,11 @@ struct TlsService<S> {
 }
 
 impl<S: server::Service> server::Service for TlsService<S> {
-    fn worker<I: Relay>(
+    fn worker<I: Relay + 'static>(
         self,
         io: I,
         context: &WorkerContext,
-    ) -> Result<impl server::Worker, StartError> {
+    ) -> Result<Box<dyn server::Worker>, StartError> {
         let mut io = TlsIo::new(io, TlsLimits::default());
         io.set_accepts(Some(self.tls));
         self.service.worker(io, context)

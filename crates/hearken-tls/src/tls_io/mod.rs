@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use hearken::io::{
     Address, CloseMode, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing,
-    PeekResult, Pool, Relay, SendOutcome,
+    PeekResult, Pool, Relay, SendOutcome, StreamSocket,
 };
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
@@ -362,7 +362,7 @@ impl<I: Io> Io for TlsIo<I> {
         Ok(token)
     }
 
-    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Token> {
+    fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
         let token = self.core.io.adopt(socket)?;
         if let Some(tls) = self.accepts.clone()
             && let Err(error) = self.accept(token, &tls)
@@ -373,7 +373,7 @@ impl<I: Io> Io for TlsIo<I> {
         Ok(token)
     }
 
-    fn release(&mut self, token: Token) -> Option<OwnedFd> {
+    fn release(&mut self, token: Token) -> Option<StreamSocket> {
         match self.connections.get(token) {
             None => self.core.io.release(token),
             Some(_) => None,
