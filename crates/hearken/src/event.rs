@@ -155,14 +155,27 @@ impl Readiness {
     /// ready. With an interest in priority data alone, errors and hang-ups remain.
     #[inline]
     pub const fn restrict_to(self, interest: Interest) -> Readiness {
+        let requested = self.requested_by(interest);
+        if requested.is_empty() { self.endings_for(interest) } else { requested }
+    }
+
+    /// Returns the part of the readiness that `interest` covers, or nothing if no flag of `interest`
+    /// is set.
+    #[inline]
+    pub(crate) const fn requested_by(self, interest: Interest) -> Readiness {
         // Each flag of an interest has the bit of its readiness.
         let requested = self.bits() & interest.bits();
         if requested == 0 {
-            // Other interests include a direction, which errors and hang-ups make ready.
-            let endings = if interest.is_empty() { 0 } else { self.bits() & ENDINGS };
-            return Readiness::from_bits_retain(endings);
+            return Readiness::empty();
         }
         Readiness::from_bits_retain(requested | (self.bits() & !REQUESTED))
+    }
+
+    /// Returns the errors and hang-ups, which concern every interest. They also set both directions, so
+    /// only an interest in priority data alone needs this.
+    pub(crate) const fn endings_for(self, interest: Interest) -> Readiness {
+        let endings = if interest.is_empty() { 0 } else { self.bits() & ENDINGS };
+        Readiness::from_bits_retain(endings)
     }
 }
 

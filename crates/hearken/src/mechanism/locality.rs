@@ -178,11 +178,7 @@ impl Locality {
             let len = sets.len(Depth::Doze);
             self.calls += 1;
             self.polled += len as u64;
-            let ready = match sets.list().poll(len, timeout) {
-                Ok(ready) => ready,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0), // (d)
-                Err(error) => return Err(error),
-            };
+            let ready = sets.list().poll(len, timeout)?;
             if !sets.is_notified() {
                 break ready;
             }

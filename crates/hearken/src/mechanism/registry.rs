@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{Mechanism, Semantics, SignalMask};
-use crate::event::{Event, Interest, Token};
+use crate::event::{Event, Interest, Readiness, Token};
 
 /// Counters of the calls of a mechanism and their results. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -372,19 +372,27 @@ impl<M: Mechanism, S: Source + 'static> Registry<M, S> {
         if let Some(slot) = self.slots.get(token.slot() as usize)
             && slot.generation == token.generation()
         {
-            let readiness = readiness.restrict_to(slot.interest);
-            if !readiness.is_empty() {
+            let requested = readiness.requested_by(slot.interest);
+            if !requested.is_empty() {
                 self.counters.events += 1;
-                return Some(Event { token, readiness });
+                return Some(Event { token, readiness: requested });
             }
+            let readiness = readiness.endings_for(slot.interest);
+            return self.unrequested(Event { token, readiness });
         }
-        self.count_spurious();
-        None
+        self.unrequested(Event { token, readiness: Readiness::empty() })
     }
 
+    /// Returns an event with an error or a hang-up for an interest in priority data, and counts another
+    /// one as spurious.
     #[cold]
-    fn count_spurious(&mut self) {
-        self.counters.spurious += 1;
+    fn unrequested(&mut self, event: Event) -> Option<Event> {
+        if event.readiness.is_empty() {
+            self.counters.spurious += 1;
+            return None;
+        }
+        self.counters.events += 1;
+        Some(event)
     }
 }
 
