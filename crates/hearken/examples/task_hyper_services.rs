@@ -1,4 +1,4 @@
-//! The services of hyper's examples "echo" and "web_api" on tasks. The functions of the services are
+//! The services of hyper's examples "echo", "web_api" and "upgrades" on tasks. The functions of the services are
 //! those that run on tokio. Only the lines that listen, connect and spawn differ.
 //!
 //! `cargo run --features hyper --example task_hyper_services -- [IO [ADDR:PORT]]`
@@ -8,11 +8,12 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use bytes::{Buf, Bytes};
-use hearken::task::hyper::TaskTimer;
-use hearken::task::{self, TcpListener, TcpStream};
+use hearken::task::hyper::{TaskTimer, UpgradableStream};
+use hearken::task::{self, Tcp, TcpListener, TcpStream};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Frame, Incoming};
+use hyper::header::HeaderValue;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, header};
@@ -80,9 +81,42 @@ async fn json_response(request: Request<Incoming>) -> Result<Response<AnyBody>> 
     Ok(response.body(full(serde_json::to_string(&data)?))?)
 }
 
+/// Switches to a protocol that returns each message in upper case.
+fn upgrade(mut request: Request<Incoming>) -> Result<Response<AnyBody>> {
+    if !request.headers().contains_key(header::UPGRADE) {
+        return Ok(empty(StatusCode::BAD_REQUEST));
+    }
+    task::spawn(async move {
+        if let Err(error) = converse(&mut request).await {
+            let _ = writeln!(io::stderr(), "upgrade failed: {error}");
+        }
+    });
+    let mut response = empty(StatusCode::SWITCHING_PROTOCOLS);
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("foobar"));
+    Ok(response)
+}
+
+/// Waits for the upgrade of a connection, and answers on it until its end.
+async fn converse(request: &mut Request<Incoming>) -> Result<()> {
+    let upgraded = hyper::upgrade::on(request).await?;
+    let parts = upgraded.downcast::<UpgradableStream<Tcp>>();
+    let parts = parts.map_err(|_| "another kind of stream")?;
+    let (stream, mut received) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    loop {
+        stream.write_all(&received.to_ascii_uppercase()).await?;
+        received.resize(1024, 0);
+        let count = stream.read(&mut received).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        received.truncate(count);
+    }
+}
+
 async fn service(request: Request<Incoming>, own: SocketAddr) -> Result<Response<AnyBody>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/client") => client_response(own).await,
+        (&Method::GET, "/upgrade") => upgrade(request),
         (&Method::POST, "/json") => json_response(request).await,
         (&Method::POST, _) => echo(request).await,
         _ => Ok(empty(StatusCode::NOT_FOUND)),
@@ -96,9 +130,10 @@ pub(crate) async fn serve(listener: TcpListener) -> io::Result<()> {
         let stream = listener.accept().await?;
         task::spawn(async move {
             let service = service_fn(move |request| service(request, own));
+            let stream = UpgradableStream::new(stream);
             let connection =
                 http1::Builder::new().timer(TaskTimer).serve_connection(stream, service);
-            if let Err(error) = connection.await {
+            if let Err(error) = connection.with_upgrades().await {
                 let _ = writeln!(io::stderr(), "error serving connection: {error}");
             }
         });

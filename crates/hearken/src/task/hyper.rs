@@ -1,6 +1,6 @@
 //! The runtime traits of hyper: streams, timers and tasks.
 //!
-//! A [`TcpStream`](super::TcpStream) is passed to hyper as it is.
+//! A [`TcpStream`](super::TcpStream) is passed to hyper as it is, or as an [`UpgradableStream`].
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -55,6 +55,67 @@ impl<N> Write for Stream<N> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection().poll_shutdown(context)
+    }
+}
+
+/// A stream of a connection that hyper may upgrade: `with_upgrades` requires streams to be `Send`. It
+/// stays on its thread. Other threads that use or drop it panic.
+#[derive(Debug)]
+pub struct UpgradableStream<N>(SendWrapper<Stream<N>>);
+
+impl<N> UpgradableStream<N> {
+    /// Wraps a stream.
+    pub fn new(stream: Stream<N>) -> UpgradableStream<N> {
+        UpgradableStream(SendWrapper::new(stream))
+    }
+
+    /// Returns the stream, for example from an upgraded connection.
+    pub fn into_inner(self) -> Stream<N> {
+        self.0.take()
+    }
+
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut Stream<N>> {
+        Pin::new(&mut *Pin::into_inner(self).0)
+    }
+}
+
+impl<N> Read for UpgradableStream<N> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream().poll_read(context, buffer)
+    }
+}
+
+impl<N> Write for UpgradableStream<N> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(context)
     }
 }
 

@@ -137,5 +137,21 @@ fn hyper_runs_its_services() {
             stream.read_to_string(&mut text).unwrap();
             assert!(text.contains(expected), "{request}: {text}");
         }
+
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET /upgrade HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: foobar\r\n\r\nfirst").unwrap();
+        let mut text = String::new();
+        let mut bytes = [0; 64];
+        while !text.ends_with("\r\n\r\nFIRST") {
+            let count = stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "{text}");
+            text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        }
+        assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
+        stream.write_all(b"second").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        text.clear();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "SECOND");
     });
 }
