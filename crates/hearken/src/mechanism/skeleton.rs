@@ -28,7 +28,9 @@
 //! b) The next wait must report conditions that held before `declare`. If the kernel reports
 //!    changes only, query it (poll(2) with a timeout of 0) after registering, never before.
 //! c) `closing` can omit calls: the kernel revokes some registrations when a descriptor is closed.
-//! d) The contract suite covers the table, so a new mechanism needs no tests for the contract. Its
+//! d) A signal handler ends a wait with `EINTR`. `wait_with_mask` needs a body, unless `descriptor`
+//!    returns one.
+//! e) The contract suite covers the table, so a new mechanism needs no tests for the contract. Its
 //!    own properties (an option, an overflow) get a file under `tests/`.
 
 use std::io;

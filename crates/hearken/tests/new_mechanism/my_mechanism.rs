@@ -11,7 +11,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::{Mechanism, Open, Options, Semantics, Unavailable, WaitCost, borrow, timespec};
+use super::{
+    Mechanism, Open, Options, Semantics, SignalMask, Unavailable, WaitCost, borrow, timespec,
+};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// poll(2) with a map of registrations.
@@ -22,6 +24,40 @@ pub struct MyMechanism {
     next: RawFd,
     batch: Vec<Event>,
     calls: u64,
+}
+
+impl MyMechanism {
+    fn fill_batch(
+        &mut self,
+        max: usize,
+        poll: impl FnOnce(&mut [PollFd<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.batch.clear();
+        self.calls += 1;
+        let from_next = self.registered.range(self.next..);
+        let in_turn = from_next.chain(self.registered.range(..self.next)); // (b)
+        let polled: Vec<_> = in_turn.filter(|(_, (_, interest))| !interest.is_empty()).collect(); // (a)
+        let poll_fd = |(fd, (_, interest)): &(&RawFd, &(Token, Interest))| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN | PollFlags::RDHUP, interest.contains(Interest::READ));
+            flags.set(PollFlags::PRI, interest.contains(Interest::PRIORITY));
+            flags.set(PollFlags::OUT, interest.contains(Interest::WRITE));
+            // SAFETY: registered descriptors are open.
+            PollFd::from_borrowed_fd(unsafe { borrow(**fd) }, flags)
+        };
+        let mut list: Vec<_> = polled.iter().map(poll_fd).collect();
+        poll(&mut list)?;
+        let mut next = self.next;
+        for (entry, (fd, (token, _))) in list.iter().zip(&polled) {
+            let readiness = Readiness::from_poll(entry.revents().bits().into());
+            if !readiness.is_empty() && self.batch.len() < max.max(1) {
+                self.batch.push(Event { token: *token, readiness });
+                next = **fd + 1;
+            }
+        }
+        self.next = next;
+        Ok(self.batch.len())
+    }
 }
 
 impl Open for MyMechanism {
@@ -58,33 +94,16 @@ impl Mechanism for MyMechanism {
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        self.batch.clear();
-        self.calls += 1;
-        let from_next = self.registered.range(self.next..);
-        let in_turn = from_next.chain(self.registered.range(..self.next)); // (b)
-        let polled: Vec<_> = in_turn.filter(|(_, (_, interest))| !interest.is_empty()).collect(); // (a)
-        let poll_fd = |(fd, (_, interest)): &(&RawFd, &(Token, Interest))| {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN | PollFlags::RDHUP, interest.contains(Interest::READ));
-            flags.set(PollFlags::OUT, interest.contains(Interest::WRITE));
-            // SAFETY: registered descriptors are open.
-            PollFd::from_borrowed_fd(unsafe { borrow(**fd) }, flags)
-        };
-        let mut list: Vec<_> = polled.iter().map(poll_fd).collect();
-        match poll(&mut list, timeout.map(timespec).as_ref()) {
-            Err(Errno::INTR) => return Ok(0),
-            result => result?,
-        };
-        let mut next = self.next;
-        for (entry, (fd, (token, _))) in list.iter().zip(&polled) {
-            let readiness = Readiness::from_poll(entry.revents().bits().into());
-            if !readiness.is_empty() && self.batch.len() < max.max(1) {
-                self.batch.push(Event { token: *token, readiness });
-                next = **fd + 1;
-            }
-        }
-        self.next = next;
-        Ok(self.batch.len())
+        self.fill_batch(max, |list| Ok(poll(list, timeout.map(timespec).as_ref())?))
+    }
+
+    fn wait_with_mask(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: &SignalMask,
+    ) -> io::Result<usize> {
+        self.fill_batch(max, |list| mask.ppoll(list, timeout))
     }
 
     fn event(&self, index: usize) -> Event {
