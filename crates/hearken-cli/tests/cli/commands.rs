@@ -17,7 +17,7 @@ fn help(command: &[&str], flag: &str) -> String {
 fn help_has_examples() {
     let commands = ["serve", "proxy", "load", "lab", "mechanisms", "man", "completions"];
     let commands = commands.iter().map(std::slice::from_ref);
-    for command in commands.chain([&[][..], &["lab", "quick"], &["lab", "peers"]]) {
+    for command in commands.chain([&[][..], &["lab", "run"], &["lab", "list"]]) {
         let help = help(command, "--help");
         assert!(help.contains("Examples:\n  hearken "), "{command:?}");
     }
@@ -51,8 +51,9 @@ fn servers_have_these_flags() {
     };
     assert_eq!(
         sorted("serve"),
-        "access-log admin as cache check config dotfiles events experiment header-timeout help \
-         idle-timeout listen log-format max-connections print-config proxy-protocol version workers"
+        "access-log admin as cache check config distribution dotfiles events experiment \
+         header-timeout help idle-timeout listen log-format max-connections model print-config \
+         proxy-protocol tls-cert tls-client-ca tls-key tls-min-version version workers"
     );
     assert_eq!(
         sorted("proxy"),
@@ -97,8 +98,8 @@ fn mistyped_arguments_of_every_command_are_reported_with_a_suggestion() {
         (&["load", "compre", "a.json", "b.json"], "'compare'"),
         (&["load", "compare", "a.json", "b.json", "--treshold", "5"], "'--threshold'"),
         (&["load", "merge", "a.json", "--jsn", "b"], "'--json'"),
-        (&["lab", "quik"], "'quick'"),
-        (&["lab", "quick", "--repetition", "5"], "'--repetitions'"),
+        (&["lab", "reprot"], "'report'"),
+        (&["lab", "run", "quick", "--repetition", "5"], "'--repetitions'"),
         (&["mechanisms", "--explian"], "'--explain'"),
         (&["completions", "bsh"], "'bash'"),
     ] {

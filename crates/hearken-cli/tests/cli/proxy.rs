@@ -133,7 +133,7 @@ fn errors_in_files_are_reported_with_their_position() {
         (
             "workers = true",
             (1, 11),
-            "'workers' must be a string or a number, not a boolean (example: workers = 1)",
+            "'workers' must be a string or a number, not a boolean (example: workers = 2)",
         ),
         ("workers = [1]", (1, 11), "'workers' has one value, not an array"),
         (

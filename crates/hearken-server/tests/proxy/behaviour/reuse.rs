@@ -197,13 +197,18 @@ pub(crate) fn forwards_responses_before_the_request_is_complete(setup: &Setup) {
 }
 
 /// Returns an address on which nothing listens.
-fn unused_address() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// Returns a socket that refuses connections to its address and reserves it.
+fn refusing() -> (OwnedFd, SocketAddr) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = getsockname(&socket).unwrap().try_into().unwrap();
+    (socket, address)
 }
 
 pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
     let origin = Origin::responding(|_| "here".to_owned());
-    let proxy = setup.proxy(&[unused_address(), origin.addr()], |config| {
+    let (_reserved, refused) = refusing();
+    let proxy = setup.proxy(&[refused, origin.addr()], |config| {
         upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
@@ -215,7 +220,8 @@ pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
 }
 
 pub(crate) fn answers_502_when_all_servers_refuse(setup: &Setup) {
-    let proxy = setup.proxy(&[unused_address(), unused_address()], |config| {
+    let [(_first, first), (_second, second)] = [refusing(), refusing()];
+    let proxy = setup.proxy(&[first, second], |config| {
         upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
