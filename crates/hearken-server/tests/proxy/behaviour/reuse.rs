@@ -1,7 +1,8 @@
 //! Connections to upstream servers: reuse, races with their end, and retries.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -9,6 +10,7 @@ use std::thread;
 use hearken_server::proxy::config::{
     Address, Balance, HashKey, ProxyMode, Server as Upstream, Upstreams,
 };
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 use super::{exchange, get, post, request};
 use crate::common::server::upstreams_config;
