@@ -70,7 +70,7 @@ pub enum LabError {
         problem: String,
     },
 
-    /// The stop flag was set. [`quick`](crate::quick) turns this into a partial report.
+    /// The stop flag was set. A run turns this into a partial report.
     #[error("interrupted")]
     Interrupted,
 

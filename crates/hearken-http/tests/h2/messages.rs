@@ -238,7 +238,7 @@ fn responses_omit_fields_of_the_connection() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    // Whatever is accepted is a request that the parser of HTTP/1.1 understands in the same way.
+    // The parser of HTTP/1.1 understands every accepted request in the same way.
     #[test]
     fn accepted_requests_are_those_of_http_1(
         fields in prop::collection::vec(

@@ -189,7 +189,7 @@ impl Endpoint {
         let last = frames(&self.out).pop().expect("output");
         assert_eq!((last.kind, &last.payload[4..8]), (GOAWAY, &error.code.0.to_be_bytes()[..]));
         assert_eq!(&last.payload[8..], error.reason.as_bytes());
-        // Whatever follows is ignored.
+        // Further input is ignored.
         self.out.clear();
         self.receive(&headers(99, GET, true)).unwrap();
         assert_eq!((&*self.out, self.connection.active_streams()), (&[][..], 0));

@@ -1,4 +1,4 @@
-//! What the waiting thread and the helper thread share: descriptors pass through it in both
+//! The state that the waiting thread and the helper thread share. Descriptors pass through it in both
 //! directions.
 //!
 //! The list of the helper belongs to one thread at a time. The helper has it while it polls. The
