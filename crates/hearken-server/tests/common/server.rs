@@ -107,6 +107,13 @@ impl Setup {
         if self.has_thread_per_connection() { self.workers } else { limit * self.workers }
     }
 
+    /// Returns by how many connections `workers` workers may exceed the limit. A connection may become
+    /// active while another one is handed over to take its place.
+    pub(crate) fn may_exceed_limit(&self, workers: usize) -> usize {
+        let is_handed_over = self.distribution == Distribution::HandOver;
+        if self.has_thread_per_connection() || is_handed_over { workers } else { 0 }
+    }
+
     /// Returns whether each worker has its own descriptor table.
     pub(crate) fn has_own_tables(&self) -> bool {
         matches!(self.model, Model::Events | Model::Tasks) && !self.needs_privileges()

@@ -80,7 +80,8 @@ pub(crate) fn the_connection_limit_is_shared_by_workers(setup: &Setup) {
         config.event_loops.workers = workers(3);
         limit_connections(config, 5);
     });
-    assert_eq!(count_served(&server, 5), 5);
+    let served = count_served(&server, 5);
+    assert!((5..=5 + setup.may_exceed_limit(3)).contains(&served), "{served} are served");
 }
 
 pub(crate) fn the_connection_limit_may_be_below_the_worker_count(setup: &Setup) {
@@ -89,7 +90,8 @@ pub(crate) fn the_connection_limit_may_be_below_the_worker_count(setup: &Setup) 
         config.event_loops.workers = workers(4);
         limit_connections(config, 2);
     });
-    assert_eq!(count_served(&server, 2), 2);
+    let served = count_served(&server, 2);
+    assert!((2..=2 + setup.may_exceed_limit(2)).contains(&served), "{served} are served");
 }
 
 pub(crate) fn workers_have_separate_descriptor_tables(setup: &Setup) {

@@ -137,7 +137,7 @@ fn check(client: &mut Client, expected: &Expected) {
 
 pub(crate) fn random_scripts_get_the_expected_responses(setup: &Setup) {
     // High enough that no idle client is closed before the server has seen that others disconnected.
-    const LIMIT: usize = 16;
+    const LIMIT: usize = 32;
     let site = Site::new();
     site.add("sent", &pattern()[..300_000]);
     let limit = setup.limit_for(LIMIT);
