@@ -8,7 +8,7 @@
 //!    repetition, whereas a hardware counter counts it once.
 //! b) A step takes microseconds. Segments with more steps than the limit are not counted.
 //! c) A signal with a handler, such as the events of `sigio-handler`, stops the process when it arrives.
-//!    It is delivered with the next step, and the instructions of the handler count. The wrappers of
+//!    The next step delivers it, and the instructions of the handler count. The wrappers of
 //!    nix reject real-time signals, so the stops are decoded here.
 //! d) Work of the kernel on other threads, such as an io_uring poller, is not visible.
 

@@ -101,6 +101,7 @@ impl<H> Engine<H> {
         if !self.front.is_stopping() && self.stop.load(Ordering::Acquire) {
             self.begin_shutdown();
         }
+        self.acceptor.begin_turn();
         self.front.begin_turn(now, io.unix_time().as_secs());
         self.handler.begin_turn(now);
         if now >= self.tick_at {
@@ -233,15 +234,13 @@ impl<H> Engine<H> {
     where
         H: Handler<I>,
     {
-        match self.acceptor.overflow(self.front.open() + 1) {
-            None => self.add_connection(io, token, peer),
-            Some(to) => match io.release(token) {
-                None => self.add_connection(io, token, peer),
-                Some(socket) => {
-                    let connection = HandedOver { socket, peer, is_served: false };
-                    self.acceptor.hand_over(io.now(), to, connection);
-                }
-            },
+        if let Some(to) = self.acceptor.overflow(self.front.open() + 1)
+            && let Some(socket) = io.release(token)
+        {
+            let connection = HandedOver { socket, peer, is_served: false };
+            self.acceptor.hand_over(io.now(), to, connection);
+        } else {
+            self.add_connection(io, token, peer);
         }
     }
 

@@ -41,7 +41,7 @@ impl Priority {
 
 /// The priority of a response to a client that sent none.
 ///
-/// It is incremental, unlike the default of RFC 9218 section 4: clients without priorities expect that a
+/// The default is incremental, unlike that of RFC 9218 section 4: clients without priorities expect that a
 /// long response does not delay others.
 impl Default for Priority {
     fn default() -> Self {

@@ -208,6 +208,14 @@ impl Acceptor {
         }
     }
 
+    /// Begins a turn, before events are handled.
+    #[inline]
+    pub(crate) fn begin_turn(&self) {
+        if let Some(membership) = &self.membership {
+            membership.begin_turn();
+        }
+    }
+
     /// Ends a turn: reports the number of open connections, and whether one is idle, to the group.
     #[inline]
     pub(crate) fn end_turn(&mut self, now: Time, open: usize, idle: Idle) {

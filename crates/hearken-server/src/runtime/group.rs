@@ -297,6 +297,12 @@ impl Membership {
         self.group.has_waiting(self.index)
     }
 
+    /// Begins a turn, in which idle connections may become active. The dispatcher chooses none of them
+    /// until the end of the turn.
+    pub(crate) fn begin_turn(&self) {
+        self.member().idle_since.store(NEVER, Ordering::Release);
+    }
+
     /// Publishes the number of open connections and whether one is idle, at the end of a turn.
     pub(crate) fn publish(&mut self, now: Time, open: usize, idle: Idle) {
         let (member, open) = (self.member(), open as u32);

@@ -62,7 +62,7 @@ fn a_wait_without_timeout_finds_inactive_descriptors() {
             events = world.wait(64, None);
         }
         assert_eq!(events, [round % 7]);
-        // It is active now.
+        // The descriptor is active now.
         assert_eq!(world.wait(64, None), events);
         writer.join().unwrap();
         world.read(round % 7);
