@@ -140,7 +140,7 @@ impl Expected {
                 break;
             }
         }
-        if let Err(text) = of.check_late(limits.ended_at) {
+        if let Err(text) = of.check_late(observed.dropped_at.unwrap_or(limits.ended_at)) {
             contradiction = contradiction.or(Some(text));
         }
         if let Some(target) = target

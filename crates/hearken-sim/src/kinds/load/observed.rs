@@ -44,6 +44,8 @@ pub(super) struct Observed {
     pub(super) local: Option<SocketAddr>,
     /// The events, with the time of the turn, or of the clock for what was sent.
     pub(super) events: Vec<(Time, Event)>,
+    /// Time at which the worker ended, if the connection was still open.
+    pub(super) dropped_at: Option<Time>,
 }
 
 /// The operations of the workers.
@@ -72,7 +74,7 @@ impl Observations {
 
 /// An `Io` that records what its user does.
 #[derive(Debug)]
-pub(super) struct Observer<I> {
+pub(super) struct Observer<I: Io> {
     io: I,
     all: Rc<RefCell<Observations>>,
     /// Index of the connection by slot.
@@ -109,6 +111,15 @@ impl<I: Io> Observer<I> {
             && slot.take().is_some()
         {
             self.all.borrow_mut().open -= 1;
+        }
+    }
+}
+
+impl<I: Io> Drop for Observer<I> {
+    fn drop(&mut self) {
+        let mut all = self.all.borrow_mut();
+        for index in self.by_slot.iter().flatten() {
+            all.connections[*index].dropped_at = Some(self.io.now().max(self.last_read.get()));
         }
     }
 }
@@ -173,6 +184,7 @@ impl<I: Io> Io for Observer<I> {
                     order,
                     local: None,
                     events: Vec::new(),
+                    dropped_at: None,
                 });
                 all.open += 1;
                 all.peak = all.peak.max(all.open);

@@ -207,11 +207,13 @@ impl Facts<'_> {
             return Some(Reason::ServerAnnounced);
         }
         let open = record.exchanges.get(record.answered).filter(|it| it.started_at.is_some());
-        if let Some(line) = open.and_then(|open| lines.get(&open.id)) {
-            let is_stated = matches!(
+        let is_stated = |line: &LogLine| {
+            matches!(
                 &*line.outcome,
                 "upstream-timeout" | "upstream-closed" | "bad-response" | "request-timeout"
-            );
+            )
+        };
+        if let Some(line) = open.and_then(|open| lines.get(&open.id)) {
             // A body that turns out to be too long ends a response that has begun.
             let is_too_long = line.outcome == "bad-request"
                 && open.is_some_and(|open| {
@@ -225,9 +227,15 @@ impl Facts<'_> {
             // A response that has begun may end before the client has received any of it.
             let has_begun = !matches!(line.status, 0 | 413 | 502 | 504);
             let is_cut = record.is_cut || record.ended == Ended::Failed || has_begun;
-            if (is_stated || is_too_long) && is_cut {
+            if (is_stated(line) || is_too_long) && is_cut {
                 return Some(Reason::Logged);
             }
+        }
+        // The reset that cuts a response until the end of the connection overtakes earlier responses.
+        let mut pending = record.exchanges.iter().skip(record.answered + 1);
+        let is_reset = |later: &Exchange<Requested>| lines.get(&later.id).is_some_and(is_stated);
+        if record.ended == Ended::Failed && pending.any(is_reset) {
+            return Some(Reason::Logged);
         }
         // The client may have the whole response before the proxy knows.
         let is_late =
