@@ -960,11 +960,19 @@ impl Relay for SimIo {
         if !is_possible {
             return false;
         }
-        let cancels = source.is_started && self.has_fault(self.settings.faults.cancelled_relays);
+        let has_received = self.done.iter().any(|Completion { token, kind }| {
+            *token == from && matches!(kind, CompletionKind::Received(_))
+        });
+        let cancels = source.is_started
+            && !has_received
+            && self.has_fault(self.settings.faults.cancelled_relays);
         if let Some(source) = self.get_mut(from) {
             source.is_started = false;
+            // The receive that is complete or in progress is reported instead.
+            if has_received {
+                return true;
+            }
             if cancels {
-                // The receive in progress completes instead.
                 source.receives_once = true;
                 self.enqueue(from);
                 return true;
