@@ -397,11 +397,14 @@ impl Front {
         self.stopping = true;
     }
 
-    /// Closes connections without a request, because the server is stopping.
+    /// Closes connections without a request and without pending input, because the server is stopping.
     pub(crate) fn close_idle<T: Transport>(&mut self, io: &mut T) {
         self.closing = true;
         for token in self.connections.in_phase(Phase::Idle) {
-            self.end_idle(io, token);
+            // A mechanism that scans may not have reported a request yet.
+            if !io.has_input(token) {
+                self.end_idle(io, token);
+            }
         }
     }
 
