@@ -1,8 +1,8 @@
 //! The steps for adding a mechanism, as documented in `src/mechanism/skeleton.rs`.
 //!
-//! The test copies the crate, applies the documented edits, and builds the copy offline in a target
-//! directory of its own. It then fills in a working body, which must pass the contract suite. Run it
-//! with `cargo test -p hearken --test new_mechanism`; `--nocapture` shows the output of the builds.
+//! The test copies the crate, applies the documented edits, and builds the copy offline. It then
+//! fills in a working body, which must pass the contract suite. Run it with
+//! `cargo test -p hearken --test new_mechanism`; `--nocapture` shows the output of the builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,11 @@ impl Copy {
         let manifest = fs::read_to_string(original.join("Cargo.toml")).unwrap();
         let kept = manifest.lines().filter(|line| !line.starts_with("default-members"));
         let manifest: String = kept.flat_map(|line| [line, "\n"]).collect();
+        // Cargo takes packages with the same name, version and relative path for the same one, and
+        // would use the library of the copy for later builds in the shared target directory.
+        let version = concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"\n");
+        assert!(manifest.contains(version), "the workspace does not contain {version}");
+        let manifest = manifest.replacen(version, "version = \"0.0.0-copy\"\n", 1);
         fs::write(copy.workspace.join("Cargo.toml"), manifest).unwrap();
         copy
     }
