@@ -162,12 +162,14 @@ impl<I: Relay + 'static> Executor<I> {
         Ok(Turn { executor: self, local, _entered: entered })
     }
 
-    /// Takes the next completion of the turn and runs the tasks that it wakes. Returns whether there
-    /// was one.
+    /// Takes the next completion of the turn, and runs the tasks that it wakes and then those that
+    /// were ready before. Returns whether there was one.
     #[inline]
     fn run_next(&self, local: &Local) -> bool {
         let mut state = self.core.state.borrow_mut();
         let Some(completion) = state.io.next() else { return false };
+        // The task of the completion runs first: others might use the same connection.
+        let earlier = local.take();
         let token = completion.token;
         if matches!(completion.kind, CompletionKind::Woken) {
             drop(state);
@@ -180,6 +182,7 @@ impl<I: Relay + 'static> Executor<I> {
         if has_foreign {
             self.core.wake_foreign();
         }
+        local.append(&earlier);
         self.run_tasks(local, POLLS_PER_COMPLETION);
         if must_put_aside {
             self.core.state.borrow_mut().put_aside(token);
@@ -234,8 +237,8 @@ impl<I: Relay + 'static> fmt::Debug for Turn<'_, I> {
 }
 
 impl<I: Relay + 'static> Turn<'_, I> {
-    /// Takes the next completion of the turn and runs the tasks that it wakes. Returns whether there
-    /// was one.
+    /// Takes the next completion of the turn, and runs the tasks that it wakes and then those that
+    /// were ready before. Returns whether there was one.
     #[inline]
     pub fn run_next(&mut self) -> bool {
         self.executor.run_next(self.local)

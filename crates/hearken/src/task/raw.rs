@@ -487,8 +487,15 @@ impl Local {
     }
 
     /// Removes and returns all tasks that are ready now.
+    #[inline]
     pub(super) fn take(&self) -> ReadyQueue {
         self.ready.take()
+    }
+
+    /// Moves the tasks of a queue behind those that are ready.
+    #[inline]
+    pub(super) fn append(&self, queue: &ReadyQueue) {
+        self.ready.append(queue);
     }
 }
 
@@ -527,11 +534,13 @@ impl ReadyQueue {
         Some(Runnable(first))
     }
 
+    #[inline]
     fn take(&self) -> ReadyQueue {
         ReadyQueue { ends: Cell::new(self.ends.take()) }
     }
 
     /// Moves all tasks of `other` to the end.
+    #[inline]
     fn append(&self, other: &ReadyQueue) {
         let Some([first, last]) = other.ends.take() else { return };
         let head = match self.ends.get() {

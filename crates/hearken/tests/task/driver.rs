@@ -1,6 +1,7 @@
 //! Tasks that operate connections by their tokens.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -179,4 +180,38 @@ pub(crate) fn turns_run_in_parts<I: Relay + 'static>(case: &Case<'_, I>) {
         turn.finish();
     }
     assert_eq!(accepted, 1);
+}
+
+/// Checks that a task handles its completion before tasks that were ready earlier, which might change
+/// the same connection.
+pub(crate) fn completions_precede_ready_tasks<I: Relay + 'static>(case: &Case<'_, I>) {
+    let mut executor = executor(case);
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let (client, server) = executor.block_on(pair()).unwrap();
+    let reader = executor.spawn({
+        let order = Rc::clone(&order);
+        async move {
+            expect(&server, b"x").await;
+            order.borrow_mut().push("completion");
+        }
+    });
+    drop(executor.spawn(async move {
+        client.write_all(b"x").await.unwrap();
+        pending::<()>().await;
+    }));
+    while !reader.is_finished() {
+        let mut turn = executor.begin_turn(None, Io::wait).unwrap();
+        loop {
+            order.borrow_mut().clear();
+            let later = Rc::clone(&order);
+            drop(task::spawn(async move { later.borrow_mut().push("ready") }));
+            if !turn.run_next() {
+                break;
+            }
+            if reader.is_finished() {
+                assert_eq!(order.borrow().first(), Some(&"completion"));
+            }
+        }
+        turn.finish();
+    }
 }

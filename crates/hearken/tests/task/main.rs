@@ -110,7 +110,8 @@ clauses! {
         unclaimed_completions_reach_their_task
         completions_end_with_a_closed_connection
         passed_completions_reach_their_task
-        turns_run_in_parts;
+        turns_run_in_parts
+        completions_precede_ready_tasks;
     traits:
         futures_io_traits_work
         tokio_traits_work
