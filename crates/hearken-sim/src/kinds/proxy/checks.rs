@@ -273,7 +273,12 @@ impl Facts<'_> {
             return Some(Reason::Fault);
         }
         let may_evict = self.limits.is_limited || self.has_few_sockets;
-        (may_evict && !record.is_cut).then_some(Reason::Evicted)
+        // Input that arrives after the close causes a reset, which discards the rest of a response.
+        let was_sent = || {
+            let line = open.and_then(|open| lines.get(&open.id));
+            record.ended == Ended::Failed && line.is_some_and(|line| line.outcome == "complete")
+        };
+        (may_evict && (!record.is_cut || was_sent())).then_some(Reason::Evicted)
     }
 
     /// Checks that requests that had arrived before a stop were answered.
