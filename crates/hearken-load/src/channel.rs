@@ -2,8 +2,9 @@
 
 use hearken::Token;
 use hearken::io::Io;
+use hearken_tls::{TlsFailure, Wire};
 
-use crate::tls::{Session, SessionError, State};
+use crate::tls::{Session, State};
 
 /// The byte stream of a connection, with its TLS session if it has one.
 #[derive(Debug, Default)]
@@ -13,7 +14,7 @@ pub(crate) struct Channel(Option<Box<Session>>);
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) plain: Vec<u8>,
-    cipher: Vec<u8>,
+    wire: Wire,
 }
 
 /// The state of the TLS handshake after data was received.
@@ -50,16 +51,17 @@ impl Channel {
         match &mut self.0 {
             None => io.send_now(token, bytes),
             Some(session) => {
-                session.send(bytes);
-                flush(io, token, session, scratch)
+                session.send(bytes, &mut scratch.wire);
+                flush(io, token, &mut scratch.wire)
             }
         }
     }
 
-    /// Sends the pending output of the TLS session.
-    pub(crate) fn flush(&mut self, io: &mut impl Io, token: Token, scratch: &mut Scratch) {
+    /// Begins the TLS handshake, if there is one.
+    pub(crate) fn start(&mut self, io: &mut impl Io, token: Token, scratch: &mut Scratch) {
         if let Some(session) = &mut self.0 {
-            flush(io, token, session, scratch);
+            session.start(&mut scratch.wire);
+            flush(io, token, &mut scratch.wire);
         }
     }
 
@@ -68,23 +70,23 @@ impl Channel {
         self.0.as_ref().is_some_and(|session| session.is_handshaking())
     }
 
-    /// Decrypts `bytes` into `scratch.plain`, which also holds data decrypted before an error.
+    /// Decrypts `bytes` in place and copies the content to `scratch.plain`, which also holds data decrypted before an error.
     /// Returns the state of the handshake, and whether more data can follow.
     pub(crate) fn receive(
         &mut self,
         io: &mut impl Io,
         token: Token,
-        bytes: &[u8],
+        bytes: &mut [u8],
         scratch: &mut Scratch,
-    ) -> Result<(Handshake, State), SessionError> {
+    ) -> Result<(Handshake, State), TlsFailure> {
         scratch.plain.clear();
         let Some(session) = &mut self.0 else {
             return Ok((Handshake::None, State::Open));
         };
         let before = session.is_handshaking();
-        let result = session.receive(bytes, &mut scratch.plain);
+        let result = session.receive(bytes, &mut scratch.plain, &mut scratch.wire);
         // Alerts are sent even after an error.
-        flush(io, token, session, scratch);
+        flush(io, token, &mut scratch.wire);
         let state = result?;
         let handshake = match (before, session.is_handshaking()) {
             (false, _) => Handshake::None,
@@ -98,8 +100,8 @@ impl Channel {
     ///
     /// # Errors
     /// The peer closed a TLS connection without a `close_notify` alert.
-    pub(crate) fn on_end_of_stream(&mut self) -> Result<(), SessionError> {
-        self.0.as_mut().map_or(Ok(()), |session| session.end())
+    pub(crate) fn on_end_of_stream(&self) -> Result<(), TlsFailure> {
+        self.0.as_ref().map_or(Ok(()), |session| session.end())
     }
 
     /// Sends a `close_notify` alert before the connection is closed.
@@ -107,15 +109,15 @@ impl Channel {
         if let Some(mut session) = self.0.take()
             && !session.is_handshaking()
         {
-            session.close();
-            flush(io, token, &mut session, scratch);
+            session.close(&mut scratch.wire);
+            flush(io, token, &mut scratch.wire);
         }
     }
 }
 
-/// Sends the pending output. Returns false if the transport has not taken all of its bytes.
-fn flush(io: &mut impl Io, token: Token, session: &mut Session, scratch: &mut Scratch) -> bool {
-    scratch.cipher.clear();
-    session.write_outgoing(&mut scratch.cipher);
-    scratch.cipher.is_empty() || io.send_now(token, &scratch.cipher)
+/// Sends the encrypted bytes. Returns false if the transport has not taken all of them.
+fn flush(io: &mut impl Io, token: Token, wire: &mut Wire) -> bool {
+    let is_done = wire.is_empty() || io.send_now(token, wire.bytes());
+    wire.clear();
+    is_done
 }

@@ -13,7 +13,7 @@ use hearken::timer::Time;
 use crate::channel::{Channel, Handshake, Scratch};
 use crate::report::{Bytes, Handshakes};
 use crate::target::Target;
-use crate::tls::State;
+use crate::tls::{State, WithRemedy};
 use crate::{MAX_CONNECTING, PER_TURN};
 
 /// Delay before the generator connects again after a connection failed.
@@ -273,13 +273,13 @@ impl<S: Default> Population<S> {
             CompletionKind::Connected(Ok(())) => {
                 io.start(token);
                 events.connected = !member.channel.is_tls();
-                member.channel.flush(io, token, &mut self.scratch);
+                member.channel.start(io, token, &mut self.scratch);
             }
-            CompletionKind::Received(bytes) => {
+            CompletionKind::Received(mut bytes) => {
                 self.bytes.received += bytes.len() as u64;
                 events.received = bytes.len();
                 if member.channel.is_tls() {
-                    self.receive_tls(io, token, &bytes, data, &mut events);
+                    self.receive_tls(io, token, bytes.bytes_mut(), data, &mut events);
                 } else {
                     data.extend_from_slice(&bytes);
                 }
@@ -314,7 +314,7 @@ impl<S: Default> Population<S> {
         &mut self,
         io: &mut impl Io,
         token: Token,
-        bytes: &[u8],
+        bytes: &mut [u8],
         data: &mut Vec<u8>,
         events: &mut Events,
     ) {
@@ -333,7 +333,7 @@ impl<S: Default> Population<S> {
             }
             Err(error) => {
                 self.handshakes.failed += u64::from(handshaking);
-                events.end = Some(Loss::Other(error.to_string().into()));
+                events.end = Some(Loss::Other(WithRemedy(&error).to_string().into()));
             }
         }
     }

@@ -1,12 +1,12 @@
 //! TLS settings shared by all connections of a run: trusted authorities, the client's certificate,
 //! and session tickets for resumption.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hearken_tls::{pem, provider};
-use rustls::client::{Resumption, UnbufferedClientConnection, WebPkiServerVerifier};
+use hearken_tls::failure::{describe_error, line};
+use hearken_tls::{ClientTls, pem, provider};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -19,10 +19,9 @@ mod tests;
 mod tickets;
 mod verifier;
 
-pub(crate) use failure::SessionError;
+pub(crate) use failure::WithRemedy;
 pub(crate) use session::{Session, State};
 
-use failure::describe_local_error;
 use tickets::TicketStore;
 use verifier::{TrustPolicy, Verifier};
 
@@ -98,11 +97,8 @@ impl From<pem::FileError> for TlsError {
 }
 
 /// The TLS configuration of all connections of a run. Clones are cheap and share the tickets.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct Tls(ClientTls);
 
 impl Tls {
     /// Creates the configuration for the server at `host`, a name or an address without brackets.
@@ -131,7 +127,7 @@ impl Tls {
         let mut config = match load_client_certificate(options)? {
             Some((path, chain, key)) => builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|error| TlsError::File { path, reason: describe_local_error(&error) })?,
+                .map_err(|error| TlsError::File { path, reason: describe_error(&error) })?,
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -140,21 +136,13 @@ impl Tls {
         } else {
             Resumption::disabled()
         };
-        Ok(Tls { config: Arc::new(config), name })
+        Ok(Tls(ClientTls::new(Arc::new(config), name)))
     }
 
-    /// Creates the session of a new connection. Its first handshake message is ready to be sent.
+    /// Creates the session of a new connection.
     pub(crate) fn connect(&self) -> Result<Box<Session>, TlsError> {
-        let config = Arc::clone(&self.config);
-        UnbufferedClientConnection::new(config, self.name.clone())
-            .map(|connection| Box::new(Session::new(connection)))
-            .map_err(|error| TlsError::Setup(error.to_string()))
-    }
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+        let session = self.0.session().map_err(|error| TlsError::Setup(error.to_string()))?;
+        Ok(Box::new(Session::new(session)))
     }
 }
 
@@ -164,7 +152,7 @@ fn load_trusted(path: &Path, provider: &Arc<CryptoProvider>) -> Result<TrustPoli
     for (line, certificate) in pem::certificates(path)? {
         roots.add(certificate.clone()).map_err(|error| TlsError::File {
             path: path.to_owned(),
-            reason: format!("line {line}: not a certificate: {}", describe_local_error(&error)),
+            reason: format!("line {line}: not a certificate: {}", describe_error(&error)),
         })?;
         certificates.push(certificate);
     }
@@ -176,7 +164,7 @@ fn load_trusted(path: &Path, provider: &Arc<CryptoProvider>) -> Result<TrustPoli
 /// Loads the authorities that this system trusts. Certificates that cannot be read are ignored.
 fn load_system_roots() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
-    let errors = found.errors.iter().map(|error| failure::line(&error.to_string())).collect();
+    let errors = found.errors.iter().map(|error| line(&error.to_string())).collect();
     parse_roots(found.certs, errors)
 }
 

@@ -21,7 +21,11 @@ impl ClientTls {
         ClientTls { config, name }
     }
 
-    pub(crate) fn session(&self) -> Result<Session, rustls::Error> {
+    /// Creates the session of a new connection.
+    ///
+    /// # Errors
+    /// The settings cannot be used.
+    pub fn session(&self) -> Result<Session, rustls::Error> {
         Session::client(Arc::clone(&self.config), self.name.clone())
     }
 }

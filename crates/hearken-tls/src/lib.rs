@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod client;
-mod failure;
+pub mod failure;
 pub mod pem;
 mod provider;
 pub mod server;
@@ -12,6 +12,7 @@ pub use client::ClientTls;
 pub use failure::TlsFailure;
 pub use provider::{Provider, provider};
 pub use server::ServerTls;
+pub use session::{Progress, Session, ToSend, Wire};
 pub use tls_io::{TlsIo, TlsLimits};
 
 /// A protocol version.

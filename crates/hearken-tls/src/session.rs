@@ -23,22 +23,24 @@ const MAX_RECORD_OVERHEAD: usize = 64;
 /// Encrypted bytes to send. The memory is retained and stays initialised, so that records are
 /// written without clearing it first.
 #[derive(Debug, Default)]
-pub(crate) struct Wire {
+pub struct Wire {
     memory: Vec<u8>,
     used: usize,
 }
 
 impl Wire {
     /// Returns the bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.memory[..self.used]
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether there are no bytes to send.
+    pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Removes all bytes, because they were sent.
+    pub fn clear(&mut self) {
         self.used = 0;
     }
 
@@ -97,27 +99,29 @@ impl From<EncryptError> for WriteError {
 }
 
 /// Content for a session to send.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ToSend<'a> {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToSend<'a> {
     /// Content to encrypt.
-    pub(crate) content: &'a [u8],
+    pub content: &'a [u8],
     /// Whether `close_notify` follows the content.
-    pub(crate) closes: bool,
+    pub closes: bool,
 }
 
 /// The outcome of processing received bytes.
-pub(crate) struct Progress {
+#[derive(Debug)]
+pub struct Progress {
     /// Number of received bytes that are no longer needed.
-    pub(crate) consumed: usize,
+    pub consumed: usize,
     /// Whether the peer closed its side with `close_notify`.
-    pub(crate) peer_closed: bool,
+    pub peer_closed: bool,
     /// Whether what was to be sent is encrypted: not before the handshake is complete.
-    pub(crate) is_encrypted: bool,
-    pub(crate) result: Result<(), TlsFailure>,
+    pub is_encrypted: bool,
+    /// The error that ended the session.
+    pub result: Result<(), TlsFailure>,
 }
 
-/// The session of one connection.
-pub(crate) struct Session(Connection);
+/// The session of one connection. It holds no buffers.
+pub struct Session(Connection);
 
 enum Connection {
     Client(UnbufferedClientConnection),
@@ -143,17 +147,18 @@ impl Session {
         }
     }
 
-    pub(crate) fn is_client(&self) -> bool {
+    /// Returns whether this side is the client.
+    pub fn is_client(&self) -> bool {
         matches!(self.0, Connection::Client(_))
     }
 
     /// Returns whether the handshake is in progress.
-    pub(crate) fn is_handshaking(&self) -> bool {
+    pub fn is_handshaking(&self) -> bool {
         self.common().is_handshaking()
     }
 
     /// Returns the parameters of the session, once the handshake is complete.
-    pub(crate) fn info(&self) -> Option<SessionInfo<'_>> {
+    pub fn info(&self) -> Option<SessionInfo<'_>> {
         let common = self.common();
         if common.is_handshaking() {
             return None;
@@ -173,8 +178,9 @@ impl Session {
     }
 
     /// Processes all received bytes, which it decrypts in place, and then sends. Appends encrypted
-    /// bytes to `wire`, also after an error, and passes decrypted content to `content`.
-    pub(crate) fn process(
+    /// bytes to `wire`, also after an error, and passes decrypted content to `content`. The first call on
+    /// a client's session begins the handshake.
+    pub fn process(
         &mut self,
         incoming: &mut [u8],
         send: ToSend<'_>,

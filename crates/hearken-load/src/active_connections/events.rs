@@ -11,7 +11,7 @@ use crate::channel::Handshake;
 use crate::connection::{NextAction, Stage};
 use crate::failure::{Failure, TimeoutKind};
 use crate::reply::{CompleteReply, Heads};
-use crate::tls::State;
+use crate::tls::{State, WithRemedy};
 use crate::worker::NEVER;
 use crate::workload::{Expect, ReplyCheck};
 
@@ -35,10 +35,10 @@ impl ActiveConnections {
     pub(crate) fn on_completion(&mut self, io: &mut impl Io, completion: Completion) {
         let Completion { token, kind } = completion;
         match kind {
-            CompletionKind::Received(bytes) => {
+            CompletionKind::Received(mut bytes) => {
                 self.stats.counts.bytes.received += bytes.len() as u64;
                 if self.connections[token.slot() as usize].channel.is_tls() {
-                    self.receive_tls(io, token, &bytes);
+                    self.receive_tls(io, token, bytes.bytes_mut());
                 } else {
                     self.receive_plaintext(io, token, &bytes);
                 }
@@ -50,7 +50,7 @@ impl ActiveConnections {
                 io.start(token);
                 let connection = &mut self.connections[token.slot() as usize];
                 if connection.channel.is_tls() {
-                    connection.channel.flush(io, token, &mut self.scratch);
+                    connection.channel.start(io, token, &mut self.scratch);
                 } else {
                     self.on_connected(io, token);
                 }
@@ -69,7 +69,7 @@ impl ActiveConnections {
     }
 
     /// Decrypts received bytes and handles the plain text.
-    fn receive_tls(&mut self, io: &mut impl Io, token: Token, bytes: &[u8]) {
+    fn receive_tls(&mut self, io: &mut impl Io, token: Token, bytes: &mut [u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let connection = &mut self.connections[token.slot() as usize];
         let result = connection.channel.receive(io, token, bytes, &mut scratch);
@@ -95,7 +95,7 @@ impl ActiveConnections {
                     self.receive_plaintext(io, token, &plain);
                 }
                 if self.owns(token) {
-                    self.on_connection_error(io, token, Failure::Other, &error);
+                    self.on_connection_error(io, token, Failure::Other, &WithRemedy(&error));
                 }
             }
         }
@@ -248,7 +248,7 @@ impl ActiveConnections {
         if let Err(error) = connection.channel.on_end_of_stream()
             && !connection.in_flight.is_empty()
         {
-            return self.on_connection_error(io, token, Failure::ConnReset, &error);
+            return self.on_connection_error(io, token, Failure::ConnReset, &WithRemedy(&error));
         }
         let busy = !connection.in_flight.is_empty();
         match connection.reply.on_end_of_stream() {

@@ -1,25 +1,11 @@
 //! The TLS session of one connection, without I/O: the caller transfers the encrypted bytes.
 
-use std::fmt;
 use std::mem;
 
-use rustls::HandshakeKind;
-use rustls::client::UnbufferedClientConnection as Connection;
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
-    WriteTraffic,
-};
-
-use super::SessionError;
+use hearken_tls::{Progress, TlsFailure, ToSend, Wire};
 
 /// Maximum size in bytes of an incomplete message: the longest handshake message, in records.
 const MAX_INCOMPLETE: usize = 128 * 1024;
-/// Maximum size in bytes of the content of a record.
-const MAX_RECORD_CONTENT: usize = 16 * 1024;
-/// Upper bound in bytes of what a record adds to its content.
-const MAX_RECORD_OVERHEAD: usize = 64;
-/// Capacity in bytes of the content buffer that is retained while the buffer is empty.
-const RETAINED_CAPACITY: usize = 4096;
 
 /// The state of the peer's sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,97 +16,106 @@ pub(crate) enum State {
     Closed,
 }
 
-/// The session of one connection. Holds no buffers while it is idle.
+/// The session of one connection. Holds no buffers while it is idle. Encrypted bytes are appended to
+/// the [`Wire`] of a call, even after an error.
+#[derive(Debug)]
 pub(crate) struct Session {
-    connection: Connection,
+    session: hearken_tls::Session,
     /// Received bytes of an incomplete message.
     incoming: Vec<u8>,
-    /// Handshake messages, alerts and records to send.
-    outgoing: Vec<u8>,
-    /// Content that is not encrypted yet.
+    /// Content that waits for the end of the handshake.
     content: Vec<u8>,
     peer: State,
     closing: Closing,
-    failed: Option<SessionError>,
+    failed: Option<TlsFailure>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     No,
-    /// `close_notify` follows the pending content.
+    /// `close_notify` follows the content when the handshake is complete.
     Requested,
     Done,
 }
 
 impl Session {
-    pub(super) fn new(connection: Connection) -> Session {
-        let mut session = Session {
-            connection,
+    pub(super) fn new(session: hearken_tls::Session) -> Session {
+        Session {
+            session,
             incoming: Vec::new(),
-            outgoing: Vec::new(),
             content: Vec::new(),
             peer: State::Open,
             closing: Closing::No,
             failed: None,
-        };
-        session.drive(&mut Vec::new());
-        session
-    }
-
-    /// Queues content to send. The session sends it after the handshake.
-    pub(crate) fn send(&mut self, plain: &[u8]) {
-        if self.failed.is_none() && self.closing == Closing::No {
-            self.content.extend_from_slice(plain);
         }
     }
 
-    /// Decrypts received bytes and appends their content to `plain`. The content is never longer
-    /// than `cipher`. Messages to send in return are available from
-    /// [`outgoing`](Session::outgoing), even after an error.
+    /// Begins the handshake.
+    pub(crate) fn start(&mut self, wire: &mut Wire) {
+        self.write(ToSend::default(), wire);
+    }
+
+    /// Encrypts content, or queues it if the handshake is not complete.
+    pub(crate) fn send(&mut self, content: &[u8], wire: &mut Wire) {
+        if self.failed.is_some() || self.closing != Closing::No {
+            return;
+        }
+        if self.is_handshaking() {
+            self.content.extend_from_slice(content);
+        } else {
+            self.write(ToSend { content, closes: false }, wire);
+        }
+    }
+
+    /// Decrypts received bytes in place and appends their content to `plain`. The content is never
+    /// longer than `cipher`.
     pub(crate) fn receive(
         &mut self,
-        cipher: &[u8],
+        cipher: &mut [u8],
         plain: &mut Vec<u8>,
-    ) -> Result<State, SessionError> {
+        wire: &mut Wire,
+    ) -> Result<State, TlsFailure> {
         if self.failed.is_none() && self.peer == State::Open {
-            self.incoming.extend_from_slice(cipher);
-            self.drive(plain);
+            let mut incoming = mem::take(&mut self.incoming);
+            if incoming.is_empty() {
+                let consumed = self.process(cipher, plain, wire);
+                incoming.extend_from_slice(cipher.get(consumed..).unwrap_or_default());
+            } else {
+                incoming.extend_from_slice(cipher);
+                let consumed = self.process(&mut incoming, plain, wire);
+                incoming.drain(..consumed);
+            }
+            if incoming.len() > MAX_INCOMPLETE {
+                self.fail(TlsFailure::Protocol("a message of the server is too long".to_owned()));
+            }
+            if !incoming.is_empty() && self.failed.is_none() && self.peer == State::Open {
+                self.incoming = incoming;
+            }
         }
         match &self.failed {
-            Some(error) => Err(error.clone()),
+            Some(failure) => Err(failure.clone()),
             None => Ok(self.peer),
         }
     }
 
-    /// Appends the bytes to send to `out`. Returns whether there were any.
-    pub(crate) fn write_outgoing(&mut self, out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        out.append(&mut mem::take(&mut self.outgoing));
-        if self.failed.is_none() && (!self.content.is_empty() || self.closing == Closing::Requested)
-        {
-            // Encrypts the content directly into `out`.
-            mem::swap(out, &mut self.outgoing);
-            self.drive(&mut Vec::new());
-            mem::swap(out, &mut self.outgoing);
-        }
-        out.len() > before
-    }
-
     /// Returns whether the handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
+        self.session.is_handshaking()
     }
 
     /// Returns whether the session resumes an earlier one; `None` during the handshake.
     pub(crate) fn resumed(&self) -> Option<bool> {
-        let kind = self.connection.handshake_kind().filter(|_| !self.is_handshaking());
-        kind.map(|kind| kind == HandshakeKind::Resumed)
+        self.session.info().map(|info| info.resumed)
     }
 
-    /// Closes the sending side: `close_notify` follows the queued content, after the handshake.
-    pub(crate) fn close(&mut self) {
-        if self.closing == Closing::No {
-            self.closing = Closing::Requested;
+    /// Closes the sending side: `close_notify` follows the content, after the handshake.
+    pub(crate) fn close(&mut self, wire: &mut Wire) {
+        if self.closing != Closing::No || self.failed.is_some() {
+            return;
+        }
+        self.closing = Closing::Requested;
+        if !self.is_handshaking() {
+            self.write(ToSend { content: &[], closes: true }, wire);
         }
     }
 
@@ -128,169 +123,52 @@ impl Session {
     ///
     /// # Errors
     /// The session failed before, or the peer did not close it with `close_notify`.
-    pub(crate) fn end(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn end(&self) -> Result<(), TlsFailure> {
         match &self.failed {
-            Some(error) => Err(error.clone()),
+            Some(failure) => Err(failure.clone()),
             None if self.peer == State::Closed => Ok(()),
-            None if self.is_handshaking() => Err(SessionError::Handshake),
-            None => Err(SessionError::Truncated),
+            None if self.is_handshaking() => Err(TlsFailure::Handshake),
+            None => Err(TlsFailure::Truncated),
         }
     }
 
-    /// Processes the received bytes as far as possible.
-    fn drive(&mut self, plain: &mut Vec<u8>) {
-        if let Err(error) = self.advance(plain) {
-            let has_spoken_tls =
-                self.connection.handshake_kind().is_some() || !self.is_handshaking();
-            self.fail(SessionError::from_rustls(&error, has_spoken_tls));
-        } else if self.incoming.len() > MAX_INCOMPLETE {
-            self.fail(SessionError::Protocol("a message of the server is too long".to_owned()));
+    /// Processes received bytes and returns how many of them are no longer needed. Encrypts the
+    /// queued content when the handshake is complete.
+    fn process(&mut self, received: &mut [u8], plain: &mut Vec<u8>, wire: &mut Wire) -> usize {
+        let content = mem::take(&mut self.content);
+        let send = ToSend { content: &content, closes: self.closing == Closing::Requested };
+        let progress =
+            self.session.process(received, send, wire, |content| plain.extend_from_slice(content));
+        let consumed = progress.consumed;
+        let is_encrypted = progress.is_encrypted;
+        self.finish(send.closes, progress);
+        if !is_encrypted && self.failed.is_none() {
+            self.content = content;
         }
-        if self.incoming.is_empty() || self.peer == State::Closed || self.failed.is_some() {
-            self.incoming = Vec::new();
+        consumed
+    }
+
+    /// Processes what is to be sent.
+    fn write(&mut self, send: ToSend<'_>, wire: &mut Wire) {
+        // Complete records of `incoming` were decrypted when they arrived.
+        let progress = self.session.process(&mut self.incoming, send, wire, |_| ());
+        self.finish(send.closes, progress);
+    }
+
+    fn finish(&mut self, closes: bool, progress: Progress) {
+        if closes && progress.is_encrypted {
+            self.closing = Closing::Done;
+        }
+        if progress.peer_closed {
+            self.peer = State::Closed;
+        }
+        if let Err(failure) = progress.result {
+            self.fail(failure);
         }
     }
 
-    fn fail(&mut self, error: SessionError) {
+    fn fail(&mut self, failure: TlsFailure) {
         self.content = Vec::new();
-        self.failed = Some(error);
-    }
-
-    fn advance(&mut self, plain: &mut Vec<u8>) -> Result<(), rustls::Error> {
-        let mut used = 0;
-        let result = loop {
-            let UnbufferedStatus { discard, state, .. } =
-                self.connection.process_tls_records(&mut self.incoming[used..]);
-            let mut discard = discard;
-            match state {
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(record) = traffic.next_record() {
-                        let record = record?;
-                        discard += record.discard;
-                        plain.extend_from_slice(record.payload);
-                    }
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(&mut self.outgoing, 0, |buffer| data.encode(buffer))?;
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::PeerClosed) => self.peer = State::Closed,
-                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    used += discard;
-                    if !self.content.is_empty() {
-                        encrypt(&mut traffic, &self.content, &mut self.outgoing)?;
-                        self.content.clear();
-                        self.content.shrink_to(RETAINED_CAPACITY);
-                    }
-                    if self.closing == Closing::Requested {
-                        append(&mut self.outgoing, MAX_RECORD_OVERHEAD, |buffer| {
-                            traffic.queue_close_notify(buffer)
-                        })?;
-                        self.closing = Closing::Done;
-                    }
-                    break Ok(());
-                }
-                Ok(_) => {
-                    used += discard;
-                    break Ok(());
-                }
-                Err(error) => {
-                    used += discard;
-                    break Err(error);
-                }
-            }
-            used += discard;
-        };
-        self.incoming.drain(..used);
-        if result.is_err() {
-            self.queue_alert();
-        }
-        result
-    }
-
-    /// Queues the alert that reports an error to the peer.
-    fn queue_alert(&mut self) {
-        while self.connection.wants_write() {
-            let UnbufferedStatus { state, .. } =
-                self.connection.process_tls_records(&mut self.incoming);
-            let Ok(ConnectionState::EncodeTlsData(mut data)) = state else { return };
-            if append(&mut self.outgoing, 0, |buffer| data.encode(buffer)).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn encrypt(
-    traffic: &mut WriteTraffic<'_, rustls::client::ClientConnectionData>,
-    content: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), rustls::Error> {
-    let records = content.len() / MAX_RECORD_CONTENT + 2;
-    let size = content.len() + records * MAX_RECORD_OVERHEAD;
-    append(out, size, |buffer| traffic.encrypt(content, buffer))
-}
-
-/// The error of a write into a buffer.
-enum WriteError {
-    /// The buffer is too small. Contains the required size in bytes.
-    BufferTooSmall(usize),
-    /// The message cannot be written to a buffer of any size.
-    Failed,
-}
-
-impl From<EncodeError> for WriteError {
-    fn from(error: EncodeError) -> WriteError {
-        match error {
-            EncodeError::InsufficientSize(InsufficientSizeError { required_size }) => {
-                WriteError::BufferTooSmall(required_size)
-            }
-            EncodeError::AlreadyEncoded => WriteError::Failed,
-        }
-    }
-}
-
-impl From<EncryptError> for WriteError {
-    fn from(error: EncryptError) -> WriteError {
-        match error {
-            EncryptError::InsufficientSize(InsufficientSizeError { required_size }) => {
-                WriteError::BufferTooSmall(required_size)
-            }
-            EncryptError::EncryptExhausted => WriteError::Failed,
-        }
-    }
-}
-
-/// Appends the output of `write` to `out`. Calls `write` with a buffer of `size` bytes, and again
-/// with a larger one if it reports that it needs more.
-fn append<E: Into<WriteError>>(
-    out: &mut Vec<u8>,
-    size: usize,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
-) -> Result<(), rustls::Error> {
-    let (at, mut size) = (out.len(), size);
-    loop {
-        out.resize(at + size, 0);
-        match write(&mut out[at..]).map_err(Into::into) {
-            Ok(written) => {
-                out.truncate(at + written);
-                return Ok(());
-            }
-            Err(WriteError::BufferTooSmall(needed)) if needed > size => size = needed,
-            Err(_) => {
-                out.truncate(at);
-                return Err(rustls::Error::EncryptError);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("handshaking", &self.is_handshaking())
-            .field("peer", &self.peer)
-            .field("failed", &self.failed)
-            .finish_non_exhaustive()
+        self.failed = Some(failure);
     }
 }

@@ -6,15 +6,16 @@ mod servers;
 
 use std::path::PathBuf;
 
+use hearken_tls::{TlsFailure, Wire};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, date_time_ymd};
 
 use super::session::State;
-use super::{SessionError, Tls, TlsOptions};
+use super::{Tls, TlsOptions, WithRemedy};
 use servers::{EACH_VERSION, ONE_PIECE, Pair, Server, handshake, trusting};
 
 fn handshake_error(options: &TlsOptions, server: Server) -> String {
     match handshake(options, server) {
-        Err(error) => error.to_string(),
+        Err(error) => WithRemedy(&error).to_string(),
         Ok(pair) => panic!("{:?}", pair.client),
     }
 }
@@ -28,17 +29,17 @@ fn transfers_content_after_the_handshake() {
         assert!(pair.client.is_handshaking());
         assert_eq!(pair.client.resumed(), None);
         // The session sends it after the handshake.
-        pair.client.send(b"GET");
+        pair.send(b"GET");
         pair.transfer(ONE_PIECE).unwrap();
         assert!(!pair.client.is_handshaking());
         assert_eq!(pair.client.resumed(), Some(false));
         assert_eq!(pair.server.alpn_protocol(), Some(&b"http/1.1"[..]));
         assert_eq!(pair.server.server_name(), Some("localhost"));
-        pair.client.send(b" /");
+        pair.send(b" /");
         pair.answer(b"200");
         pair.transfer(ONE_PIECE).unwrap();
         assert_eq!((&*pair.at_server, &*pair.at_client), (&b"GET /"[..], &b"200"[..]));
-        assert!(!pair.client.write_outgoing(&mut Vec::new()));
+        assert!(pair.up.is_empty());
     }
 }
 
@@ -46,30 +47,30 @@ fn transfers_content_after_the_handshake() {
 fn either_side_can_close_first() {
     for client_first in [true, false] {
         let mut pair = handshake(&trusting(), Server::default()).unwrap();
-        assert_eq!(pair.client.end(), Err(SessionError::Truncated));
-        pair.client.send(b"last");
+        assert_eq!(pair.client.end(), Err(TlsFailure::Truncated));
+        pair.send(b"last");
         if client_first {
-            pair.client.close();
+            pair.close();
             // Content after the close is not sent.
-            pair.client.send(b"never");
+            pair.send(b"never");
             pair.transfer(ONE_PIECE).unwrap();
             assert_eq!(pair.at_server, b"last");
-            assert_eq!(pair.client.end(), Err(SessionError::Truncated));
+            assert_eq!(pair.client.end(), Err(TlsFailure::Truncated));
         }
         pair.answer(b"bye");
         pair.server.send_close_notify();
         pair.transfer(ONE_PIECE).unwrap();
         assert_eq!((pair.state, &*pair.at_client), (State::Closed, &b"bye"[..]));
         assert_eq!(pair.client.end(), Ok(()));
-        pair.client.close();
+        pair.close();
         pair.transfer(ONE_PIECE).unwrap();
         assert_eq!(pair.at_server, b"last");
         let state = pair.server.process_new_packets().unwrap();
         assert!(state.peer_has_closed());
         // Bytes after close_notify are ignored.
-        let mut plain = Vec::new();
-        assert_eq!(pair.client.receive(b"garbage", &mut plain), Ok(State::Closed));
-        assert!(plain.is_empty());
+        pair.at_client.clear();
+        assert_eq!(pair.receive(b"garbage"), Ok(State::Closed));
+        assert!(pair.at_client.is_empty());
     }
 }
 
@@ -213,38 +214,45 @@ fn rejects_servers_without_http_1() {
 fn reports_peers_that_do_not_speak_tls() {
     let tls = Tls::new("localhost", &trusting()).unwrap();
     for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH\r\n", &[0; 1000]] {
-        let mut session = tls.connect().unwrap();
-        assert_eq!(session.receive(bytes, &mut Vec::new()), Err(SessionError::NotTls));
-        assert_eq!(session.receive(bytes, &mut Vec::new()), Err(SessionError::NotTls));
-        session.send(b"x");
-        session.close();
-        assert!(session.write_outgoing(&mut Vec::new()), "an alert");
-        assert!(!session.write_outgoing(&mut Vec::new()));
-        assert_eq!(session.end(), Err(SessionError::NotTls));
+        let (mut session, mut wire) = (tls.connect().unwrap(), Wire::default());
+        session.start(&mut wire);
+        wire.clear();
+        let mut receive =
+            |wire: &mut _| session.receive(&mut bytes.to_vec(), &mut Vec::new(), wire);
+        assert_eq!(receive(&mut wire), Err(TlsFailure::NotTls));
+        assert!(!wire.is_empty(), "an alert");
+        wire.clear();
+        assert_eq!(receive(&mut wire), Err(TlsFailure::NotTls));
+        session.send(b"x", &mut wire);
+        session.close(&mut wire);
+        assert!(wire.is_empty());
+        assert_eq!(session.end(), Err(TlsFailure::NotTls));
     }
-    assert_eq!(tls.connect().unwrap().end(), Err(SessionError::Handshake));
+    assert_eq!(tls.connect().unwrap().end(), Err(TlsFailure::Handshake));
 }
 
 // The server sends an unencrypted `close_notify`.
 #[test]
 fn reports_a_close_during_the_handshake() {
     let mut session = Tls::new("localhost", &trusting()).unwrap().connect().unwrap();
-    let alert = [21, 3, 3, 0, 2, 1, 0];
-    let _ = session.receive(&alert, &mut Vec::new());
-    assert_eq!(session.end(), Err(SessionError::Handshake));
+    let mut alert = [21, 3, 3, 0, 2, 1, 0];
+    let _ = session.receive(&mut alert, &mut Vec::new(), &mut Wire::default());
+    assert_eq!(session.end(), Err(TlsFailure::Handshake));
 }
 
 // The server sends a handshake message of maximum length in records of one byte each.
 #[test]
 fn limits_the_size_of_incomplete_messages() {
     let mut session = Tls::new("localhost", &trusting()).unwrap().connect().unwrap();
-    let mut plain = Vec::new();
+    let (mut plain, mut wire) = (Vec::new(), Wire::default());
+    session.start(&mut wire);
     let record = |byte| [22, 3, 3, 0, 1, byte];
     for byte in [2, 0, 0xff, 0xf0] {
-        session.receive(&record(byte), &mut plain).unwrap();
+        session.receive(&mut record(byte), &mut plain, &mut wire).unwrap();
     }
     let piece = record(0).repeat(1000);
-    let taken = (0..1000).take_while(|_| session.receive(&piece, &mut plain).is_ok()).count();
+    let mut receive = || session.receive(&mut piece.clone(), &mut plain, &mut wire);
+    let taken = (0..1000).take_while(|_| receive().is_ok()).count();
     assert!(taken < 70, "{taken}");
     assert!(plain.is_empty());
 }

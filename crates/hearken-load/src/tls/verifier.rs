@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
+use hearken_tls::failure::CertificateProblem;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
-
-use super::failure;
 
 /// Verifies certificates by a policy. It always verifies the handshake signature, so that a
 /// handshake costs both sides the same under any policy.
@@ -48,7 +47,7 @@ impl ServerCertVerifier for Verifier {
         match verdict {
             // webpki has checked the validity period before, but not the name.
             Err(Error::InvalidCertificate(reason))
-                if failure::is_authority_certificate(&reason)
+                if CertificateProblem::from_rustls(&reason) == CertificateProblem::Authority
                     && certificates.contains(end_entity) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;

@@ -10,7 +10,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use crate::failure::line;
+use crate::failure::{describe_error, line};
 use crate::pem::{self, FileError};
 use crate::session::Session;
 use crate::{Provider, TlsVersion, provider};
@@ -239,7 +239,7 @@ fn read_roots(path: &std::path::Path) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     for (number, certificate) in pem::certificates(path)? {
         roots.add(certificate).map_err(|error| {
-            let reason = line(&error.to_string());
+            let reason = describe_error(&error);
             FileError::new(path, format!("line {number}: not a certificate: {reason}"))
         })?;
     }

@@ -1,10 +1,11 @@
 //! Properties that hold for any content, any fragmentation, and any corruption of bytes.
 
+use hearken_tls::{TlsFailure, Wire};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::super::Tls;
 use super::super::session::State;
-use super::super::{SessionError, Tls};
 use super::servers::{EACH_VERSION, ONE_PIECE, Pair, Server, trusting};
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
@@ -59,9 +60,9 @@ proptest! {
             pair.transfer(&pieces).unwrap();
         }
         for part in up.chunks(10_000) {
-            pair.client.send(part);
+            pair.send(part);
         }
-        pair.client.close();
+        pair.close();
         pair.answer(&down);
         pair.transfer(&pieces).unwrap();
         pair.server.send_close_notify();
@@ -76,10 +77,10 @@ proptest! {
         let tls = Tls::new("localhost", &trusting()).unwrap();
         let (mut pair, wire) = wire(&down, &tls);
         let cut = at.index(wire.len());
-        pair.client.receive(&wire[..cut], &mut pair.at_client).unwrap();
+        pair.receive(&wire[..cut]).unwrap();
         prop_assert!(down.starts_with(&pair.at_client));
-        prop_assert_eq!(pair.client.end(), Err(SessionError::Truncated));
-        let state = pair.client.receive(&wire[cut..], &mut pair.at_client);
+        prop_assert_eq!(pair.client.end(), Err(TlsFailure::Truncated));
+        let state = pair.receive(&wire[cut..]);
         prop_assert_eq!(state, Ok(State::Closed));
         prop_assert_eq!(pair.client.end(), Ok(()));
     }
@@ -93,7 +94,7 @@ proptest! {
         let tls = Tls::new("localhost", &trusting()).unwrap();
         let (mut pair, mut wire) = wire(&down, &tls);
         change(&mut wire, at, by);
-        let _ = pair.client.receive(&wire, &mut pair.at_client);
+        let _ = pair.receive(&wire);
         prop_assert!(down.starts_with(&pair.at_client));
         prop_assert!(pair.client.end().is_err());
     }
@@ -102,16 +103,16 @@ proptest! {
     fn garbage_ends_the_session(bytes in vec(any::<u8>(), 0..500), kind in 20..25u8, header: bool) {
         let tls = Tls::new("localhost", &trusting()).unwrap();
         let mut session = tls.connect().unwrap();
-        let mut plain = Vec::new();
+        let (mut plain, mut wire) = (Vec::new(), Wire::default());
+        session.start(&mut wire);
         let mut record = vec![kind, 3, 3, (bytes.len() >> 8) as u8, bytes.len() as u8];
         if header {
             record.extend_from_slice(&bytes);
         } else {
             record = bytes;
         }
-        let _ = session.receive(&record, &mut plain);
-        let _ = session.receive(&record, &mut plain);
-        session.write_outgoing(&mut plain);
+        let _ = session.receive(&mut record.clone(), &mut plain, &mut wire);
+        let _ = session.receive(&mut record, &mut plain, &mut wire);
         prop_assert!(session.end().is_err());
     }
 
@@ -121,16 +122,14 @@ proptest! {
         let versions = EACH_VERSION[usize::from(!tls12)];
         let server = Server { versions, ..Server::default() }.config();
         let mut pair = Pair::new(&Tls::new("localhost", &trusting()).unwrap(), &server);
-        let mut hello = Vec::new();
-        pair.client.write_outgoing(&mut hello);
-        pair.server.read_tls(&mut &hello[..]).unwrap();
+        pair.server.read_tls(&mut pair.up.bytes()).unwrap();
         pair.server.process_new_packets().unwrap();
         let mut flight = Vec::new();
         while pair.server.wants_write() {
             pair.server.write_tls(&mut flight).unwrap();
         }
         change(&mut flight, at, by);
-        let result = pair.client.receive(&flight, &mut pair.at_client);
+        let result = pair.receive(&flight);
         prop_assert!(pair.at_client.is_empty());
         prop_assert!(result.is_err() || pair.client.is_handshaking());
     }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
+use hearken_tls::{TlsFailure, Wire};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair,
 };
@@ -14,7 +15,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVer
 use tempfile::TempDir;
 
 use super::super::session::{Session, State};
-use super::super::{SessionError, Tls, TlsOptions};
+use super::super::{Tls, TlsOptions};
 
 /// Each version of TLS alone.
 pub(super) static EACH_VERSION: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
@@ -101,6 +102,8 @@ impl Server {
 pub(super) struct Pair {
     pub(super) client: Box<Session>,
     pub(super) server: ServerConnection,
+    /// Bytes that the client sends.
+    pub(super) up: Wire,
     /// Content that each end received.
     pub(super) at_client: Vec<u8>,
     pub(super) at_server: Vec<u8>,
@@ -113,9 +116,12 @@ impl Pair {
     pub(super) fn new(tls: &Tls, server: &Arc<ServerConfig>) -> Pair {
         let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
         server.set_buffer_limit(None);
+        let (mut client, mut up) = (tls.connect().unwrap(), Wire::default());
+        client.start(&mut up);
         Pair {
-            client: tls.connect().unwrap(),
+            client,
             server,
+            up,
             at_client: Vec::new(),
             at_server: Vec::new(),
             state: State::Open,
@@ -124,13 +130,12 @@ impl Pair {
     }
 
     /// Transfers bytes in both directions until there are none, in pieces of these sizes in turn.
-    pub(super) fn transfer(&mut self, pieces: &[usize]) -> Result<(), SessionError> {
+    pub(super) fn transfer(&mut self, pieces: &[usize]) -> Result<(), TlsFailure> {
         let mut sizes = pieces.iter().copied().cycle();
         loop {
-            let mut up = Vec::new();
-            let sent = self.client.write_outgoing(&mut up);
-            assert_eq!(sent, !up.is_empty());
-            cut(&up, &mut sizes, |piece| {
+            let mut up = self.up.bytes().to_vec();
+            self.up.clear();
+            cut(&mut up, &mut sizes, |piece| {
                 self.serve(piece);
                 Ok(())
             })?;
@@ -140,9 +145,9 @@ impl Pair {
             }
             self.wire.extend_from_slice(&down);
             let (client, at_client) = (&mut self.client, &mut self.at_client);
-            cut(&down, &mut sizes, |piece| {
+            cut(&mut down, &mut sizes, |piece| {
                 let before = at_client.len();
-                self.state = client.receive(piece, at_client)?;
+                self.state = client.receive(piece, at_client, &mut self.up)?;
                 // Each record has a header, so the content is shorter than the records.
                 assert!(at_client.len() - before < 20_000 + piece.len());
                 Ok(())
@@ -168,18 +173,30 @@ impl Pair {
         }
     }
 
+    pub(super) fn send(&mut self, content: &[u8]) {
+        self.client.send(content, &mut self.up);
+    }
+
+    pub(super) fn close(&mut self) {
+        self.client.close(&mut self.up);
+    }
+
+    pub(super) fn receive(&mut self, wire: &[u8]) -> Result<State, TlsFailure> {
+        self.client.receive(&mut wire.to_vec(), &mut self.at_client, &mut self.up)
+    }
+
     pub(super) fn answer(&mut self, content: &[u8]) {
         self.server.writer().write_all(content).unwrap();
     }
 }
 
 fn cut(
-    mut bytes: &[u8],
+    mut bytes: &mut [u8],
     sizes: &mut impl Iterator<Item = usize>,
-    mut each: impl FnMut(&[u8]) -> Result<(), SessionError>,
-) -> Result<(), SessionError> {
+    mut each: impl FnMut(&mut [u8]) -> Result<(), TlsFailure>,
+) -> Result<(), TlsFailure> {
     while !bytes.is_empty() {
-        let (piece, rest) = bytes.split_at(sizes.next().unwrap().min(bytes.len()));
+        let (piece, rest) = bytes.split_at_mut(sizes.next().unwrap().min(bytes.len()));
         each(piece)?;
         bytes = rest;
     }
@@ -195,7 +212,7 @@ pub(super) fn trusting() -> TlsOptions {
 }
 
 /// Performs a handshake with `localhost`.
-pub(super) fn handshake(options: &TlsOptions, server: Server) -> Result<Pair, SessionError> {
+pub(super) fn handshake(options: &TlsOptions, server: Server) -> Result<Pair, TlsFailure> {
     let mut pair = Pair::new(&Tls::new("localhost", options).unwrap(), &server.config());
     pair.transfer(ONE_PIECE).map(|()| pair)
 }
