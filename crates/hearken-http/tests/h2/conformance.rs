@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearken_http::RequestParser;
 use hearken_http::h2::{Config, Connection, ErrorCode, HeadBuffer, PREFACE};
 
 use crate::raw::*;
@@ -179,8 +180,7 @@ fn goaway_ends_the_connection_after_its_streams() {
 fn a_client_learns_which_requests_were_not_processed() {
     let mut client = Endpoint::client(Config::default(), &[]);
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let request =
-        hearken_http::RequestParser::new().parse(request, &Default::default()).unwrap().unwrap();
+    let request = RequestParser::new().parse(request, &Default::default()).unwrap().unwrap();
     for _ in 0..3 {
         client.connection.send_request(&request, true, &mut client.out).unwrap();
     }
@@ -192,6 +192,29 @@ fn a_client_learns_which_requests_were_not_processed() {
     assert!(client.connection.send_request(&request, true, &mut client.out).is_err());
     client.receive(&headers(1, &[(":status", "204")], true)).unwrap();
     assert!(client.connection.is_finished());
+}
+
+#[test]
+fn a_client_ignores_late_frames_of_all_streams_that_it_reset() {
+    let mut client = Endpoint::client(Config::default(), &[]);
+    let mut parser = RequestParser::new();
+    let request =
+        parser.parse(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &Default::default()).unwrap().unwrap();
+    assert_eq!(client.connection.free_streams(), u32::MAX as usize);
+    let send = |client: &mut Endpoint| {
+        client.connection.send_request(&request, true, &mut client.out).unwrap()
+    };
+    let streams: Vec<_> = (0..100).map(|_| send(&mut client)).collect();
+    for stream in streams {
+        client.connection.reset(stream, ErrorCode::CANCEL, &mut client.out);
+    }
+    let last = send(&mut client).get();
+    for stream in (1..=last).step_by(2) {
+        client.receive(&headers(stream, &[(":status", "204")], true)).unwrap();
+    }
+    assert_eq!(client.events().len(), 1);
+    client.receive(&frame(GOAWAY, 0, 0, &[0; 8])).unwrap();
+    assert_eq!(client.connection.free_streams(), 0);
 }
 
 #[test]
@@ -209,17 +232,15 @@ fn a_client_rejects_malformed_responses() {
     ] {
         let mut client = Endpoint::client(Config::default(), &[]);
         let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let request = hearken_http::RequestParser::new()
-            .parse(head.as_bytes(), &Default::default())
-            .unwrap()
-            .unwrap();
+        let request =
+            RequestParser::new().parse(head.as_bytes(), &Default::default()).unwrap().unwrap();
         client.connection.send_request(&request, true, &mut client.out).unwrap();
         client.receive(&headers(1, fields, end)).unwrap();
         assert_eq!(client.events(), ["reset 1 PROTOCOL_ERROR"], "{fields:?}");
     }
     // A response to HEAD has a length but no content.
     let mut client = Endpoint::client(Config::default(), &[]);
-    let request = hearken_http::RequestParser::new()
+    let request = RequestParser::new()
         .parse(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", &Default::default())
         .unwrap()
         .unwrap();

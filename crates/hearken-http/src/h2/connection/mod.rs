@@ -17,6 +17,7 @@ use super::limits::Config;
 use super::priority::Priority;
 use super::settings::{self, PeerSettings};
 use super::stream::{StreamId, Streams};
+use send::MAX_STREAM;
 pub use send::Unavailable;
 
 use headers::Block;
@@ -59,6 +60,9 @@ pub struct Connection {
     /// Whether streams after `last_accepted` remain to be reported as refused.
     refuses: bool,
     recent_resets: Vec<u32>,
+    /// The largest identifier of a stream that this client has reset. It may reset all streams together,
+    /// so it recognises late frames by this number.
+    last_client_reset: u32,
     early_priorities: Vec<(u32, Priority)>,
     error: Option<ConnectionError>,
 }
@@ -101,6 +105,7 @@ impl Connection {
             is_shutting_down: false,
             refuses: false,
             recent_resets: Vec::new(),
+            last_client_reset: 0,
             early_priorities: Vec::new(),
             error: None,
             config,
@@ -110,6 +115,14 @@ impl Connection {
     /// Returns the number of open streams.
     pub fn active_streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Returns the number of requests that can be sent now, for a client.
+    pub fn free_streams(&self) -> usize {
+        match self.is_shutting_down || self.last_stream >= MAX_STREAM {
+            true => 0,
+            false => (self.peer.max_streams as usize).saturating_sub(self.streams.len()),
+        }
     }
 
     /// Returns whether all streams have ended and no new ones will begin, so that the caller closes the
@@ -160,11 +173,15 @@ impl Connection {
     /// Removes a stream and appends RST_STREAM.
     fn drop_stream(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) {
         self.streams.remove(id);
+        frame::write_reset(out, id, code);
+        if !self.is_server {
+            self.last_client_reset = self.last_client_reset.max(id);
+            return;
+        }
         if self.recent_resets.len() == MAX_RECENT_RESETS {
             self.recent_resets.remove(0);
         }
         self.recent_resets.push(id);
-        frame::write_reset(out, id, code);
     }
 
     /// Removes the stream if both sides have ended it.
@@ -179,7 +196,7 @@ impl Connection {
     /// Returns whether frames on a stream that does not exist are ignored: the peer may have sent them
     /// before it received a reset or GOAWAY.
     fn ignores(&self, id: u32) -> bool {
-        id > self.last_accepted || self.recent_resets.contains(&id)
+        id > self.last_accepted || id <= self.last_client_reset || self.recent_resets.contains(&id)
     }
 
     /// Returns whether a stream was never used.

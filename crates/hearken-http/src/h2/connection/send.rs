@@ -350,7 +350,7 @@ impl Connection {
 }
 
 /// The largest identifier of a stream.
-const MAX_STREAM: u32 = (1 << 31) - 1;
+pub(super) const MAX_STREAM: u32 = (1 << 31) - 1;
 
 /// Names of fields that may be omitted.
 static OMITTED: NameFilter = NameFilter::new(&[
