@@ -262,6 +262,7 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
         },
         requests_per_connection: args.per_connection,
         pipeline: args.pipeline,
+        http2: args.http2.then_some(args.streams),
         think_time: args.think,
         connection_lifetime: args.connection_time,
         timeout: args.timeout,

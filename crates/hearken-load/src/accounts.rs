@@ -61,9 +61,11 @@ impl Report {
     fn check_connections(&self) -> Result<(), String> {
         let Report { requests, bytes, .. } = self;
         at_most("peak connections", self.peak_connections, "connections", self.connections)?;
-        // Each request has a method, a target and a version, each reply a version and a status.
-        at_most("16 bytes for each sent request", 16 * requests.sent, "sent bytes", bytes.sent)?;
-        at_most("12 bytes for each reply", 12 * requests.replies, "received bytes", bytes.received)
+        // Each request has a method, a target and a version, each reply a version and a status. In
+        // HTTP/2, each has a frame header, and each field at least one byte.
+        let (sent, received) = if self.http2.is_some() { (12, 10) } else { (16, 12) };
+        at_most("bytes of requests", sent * requests.sent, "sent bytes", bytes.sent)?;
+        at_most("bytes of replies", received * requests.replies, "received bytes", bytes.received)
     }
 
     /// Checks the connections at the side of the load.

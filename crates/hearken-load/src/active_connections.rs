@@ -16,6 +16,7 @@ use std::time::Duration;
 use hearken::Token;
 use hearken::io::Io;
 use hearken::timer::Time;
+use hearken_http::h2::HeadBuffer;
 
 use crate::channel::Scratch;
 use crate::config::Config;
@@ -23,18 +24,20 @@ use crate::connection::{Connection, NextAction, Request, Stage};
 use crate::cookies::CookieJar;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
+use crate::http2::{self, WaitingRequest};
 use crate::queue::{Queue, Waiting, Work};
 use crate::reply::HeadCache;
 use crate::report::Model;
 use crate::shard::Shard;
 use crate::statistics::Statistics;
-use crate::target::Target;
+use crate::target::{Protocol, Target};
 use crate::worker::{MAX_DELAY, NEVER};
 use crate::workload::{Burst, Count, Cursor, Distribution, SessionState, Workload};
 use crate::{MAX_CONNECTING, PER_TURN};
 
 mod close;
 mod events;
+mod streams;
 
 /// Delay before the generator connects again after a connection failed, in a closed loop.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -99,8 +102,17 @@ pub(crate) struct ActiveConnections {
     keeps_cookies: bool,
     carried_cookies: Option<Box<CookieJar>>,
     scratch: Scratch,
-    /// Buffer that joins the requests of a burst.
+    /// Buffer that joins the requests of a burst, or holds a request with cookies.
     burst_buffer: Vec<u8>,
+    /// Settings of HTTP/2, if it is used.
+    http2: Option<http2::Settings>,
+    /// Whether scripts keep all streams of a connection busy, instead of sending in bursts.
+    refills: bool,
+    /// Connections with frames to send.
+    unsent: Vec<Token>,
+    /// Refused requests, which the next connection that is opened sends again.
+    carried_requests: VecDeque<WaitingRequest>,
+    head_buffer: HeadBuffer,
 }
 
 impl ActiveConnections {
@@ -125,10 +137,12 @@ impl ActiveConnections {
             }
             Model::Requests | Model::Connections | Model::Sessions => 0,
         };
+        let http2 = config.http2.map(|streams| http2::Settings::new(streams, target.is_tls()));
+        let protocol = if http2.is_some() { Protocol::Http2 } else { Protocol::Http1 };
         ActiveConnections {
             stats: Statistics::new(),
             model,
-            target,
+            target: target.with_protocol(protocol),
             workload: workload.clone(),
             cursor: workload.cursor(share.index as u32, share.count as u32, seed),
             limit,
@@ -157,6 +171,11 @@ impl ActiveConnections {
             carried_cookies: None,
             scratch: Scratch::default(),
             burst_buffer: Vec::new(),
+            refills: http2.is_some() && config.think_time.is_none() && !config.has_sessions(),
+            http2,
+            unsent: Vec::new(),
+            carried_requests: VecDeque::new(),
+            head_buffer: HeadBuffer::new(),
         }
     }
 
@@ -267,7 +286,7 @@ impl ActiveConnections {
         let is_recent = |scheduled: Time| scheduled + usual > end;
         let in_flight = self.connections.iter().filter(|connection| connection.token.is_some());
         let recent_in_flight = in_flight.map(|connection| {
-            let sent = connection.in_flight.iter();
+            let sent = connection.requests();
             let sent = sent.filter(|request| is_recent(request.scheduled)).count() as u64;
             let next = connection.next.scheduled().is_some_and(is_recent);
             sent + if next { connection.next.counted() } else { 0 }
@@ -312,8 +331,12 @@ impl ActiveConnections {
     fn take_available(&mut self, io: &mut impl Io) -> Option<Token> {
         loop {
             let token = self.available.pop_front()?;
-            let connection = &self.connections[token.slot() as usize];
-            if !self.owns(token) || connection.stage != Stage::Available {
+            let connection = &mut self.connections[token.slot() as usize];
+            if connection.token != Some(token) || connection.stage != Stage::Available {
+                continue;
+            }
+            if connection.streams.as_ref().is_some_and(|streams| !streams.is_free()) {
+                connection.stage = Stage::AwaitingReply;
                 continue;
             }
             if connection.expires_at == NEVER || connection.expires_at > io.now() {
@@ -369,17 +392,14 @@ impl ActiveConnections {
     fn connect(&mut self, io: &mut impl Io, script: Option<SessionState>, next: NextAction) {
         let opened = self.target.connect(io);
         let carried = self.carried_cookies.take();
+        let requests = std::mem::take(&mut self.carried_requests);
         let now = io.now();
         let (token, channel) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 self.stats.counts.scheduled += next.uncounted();
-                let requests = next.counted() + next.uncounted();
-                self.stats.record_failure_with_reason(
-                    requests,
-                    Failure::from_error(&error),
-                    &error,
-                );
+                let failed = next.counted() + next.uncounted() + requests.len() as u64;
+                self.stats.record_failure_with_reason(failed, Failure::from_error(&error), &error);
                 self.stats.counts.sessions.failed += u64::from(script.is_some());
                 if self.model == Model::Closed {
                     self.retry_times.push_back(now + RETRY_DELAY);
@@ -407,6 +427,11 @@ impl ActiveConnections {
         connection.reply.reset();
         connection.check = None;
         connection.channel = channel;
+        connection.streams = self.http2.as_ref().map(|http2| {
+            let mut streams = http2.connect();
+            streams.waiting = requests;
+            streams
+        });
         self.open_count += 1;
         self.peak_count = self.peak_count.max(self.open_count);
         self.connecting_count += 1;
@@ -421,7 +446,9 @@ impl ActiveConnections {
         self.stats.counts.connections_opened += 1;
         self.stats.connect.record(io.now().duration_since(connection.opened_at));
         let opened_at = Some(connection.opened_at);
-        match std::mem::take(&mut connection.next) {
+        let next = std::mem::take(&mut connection.next);
+        self.mark_unsent(token);
+        match next {
             NextAction::Message(scheduled, message) => {
                 self.send_request(io, token, Some(scheduled), opened_at, message);
             }
@@ -454,6 +481,9 @@ impl ActiveConnections {
         issued_at: Option<Time>,
         message: u32,
     ) -> Time {
+        if self.http2.is_some() {
+            return self.send_on_stream(io, token, scheduled, issued_at, message);
+        }
         // The only clock reading per request: the turn may have begun some time ago.
         let sent = io.clock();
         let (scheduled, issued_at) = (scheduled.unwrap_or(sent), issued_at.unwrap_or(sent));
@@ -493,6 +523,19 @@ impl ActiveConnections {
         let opened_at = connection.opened_at;
         let issued_at = counted.then_some(opened_at);
         let Some(mut script) = connection.script else { return };
+        if self.http2.is_some() {
+            let sent = io.clock();
+            let (scheduled, issued_at) = (scheduled.unwrap_or(sent), issued_at.unwrap_or(sent));
+            let requests: Vec<_> = (0..messages)
+                .map(|_| {
+                    let message = self.cursor.next_message(&mut script);
+                    let request = Request { scheduled, sent, message };
+                    WaitingRequest::new(request, issued_at)
+                })
+                .collect();
+            connection.script = Some(script);
+            return self.send_together(io, token, requests.into_iter());
+        }
         if messages == 1 && connection.cookies.is_none() {
             let message = self.cursor.next_message(&mut script);
             connection.script = Some(script);
@@ -524,6 +567,10 @@ impl ActiveConnections {
 
     /// Gives the connection its next request, or makes it available for one.
     fn make_available(&mut self, io: &mut impl Io, token: Token) {
+        if self.http2.is_some() {
+            self.connections[token.slot() as usize].stage = Stage::AwaitingReply;
+            return self.use_streams(io, token);
+        }
         if self.model == Model::Closed && self.started {
             return self.restart_session(io, token);
         }

@@ -65,6 +65,11 @@ impl Channel {
         }
     }
 
+    /// Returns whether the connection speaks an application protocol: without TLS by prior knowledge.
+    pub(crate) fn speaks(&self, protocol: &[u8]) -> bool {
+        self.0.as_ref().is_none_or(|session| session.has_selected(protocol))
+    }
+
     /// Returns true until the handshake is complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.0.as_ref().is_some_and(|session| session.is_handshaking())

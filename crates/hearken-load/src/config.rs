@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -72,6 +72,9 @@ pub struct Config {
     pub requests_per_connection: Option<Count>,
     /// Number of requests sent at once, on connections with several requests.
     pub pipeline: NonZeroUsize,
+    /// Maximum number of concurrent streams of a connection of HTTP/2, in place of HTTP/1.1. The server may
+    /// permit fewer. Connections at the side of the load use HTTP/1.1.
+    pub http2: Option<NonZeroU32>,
     /// Think time from the last reply to the next request, on connections with several requests.
     pub think_time: Option<Distribution>,
     /// Lifetime of a connection. No request is sent on it afterwards. Where connections or sessions
@@ -138,6 +141,7 @@ impl Default for Config {
             queue: QueueOrder::default(),
             requests_per_connection: None,
             pipeline: NonZeroUsize::MIN,
+            http2: None,
             think_time: None,
             connection_lifetime: None,
             timeout: Duration::from_secs(5),
@@ -219,6 +223,9 @@ impl Config {
                  connections or a closed loop",
             );
         }
+        if self.http2.is_some() && self.pipeline.get() > 1 {
+            return refuse("HTTP/2 has streams in place of pipelining; use one of both");
+        }
         if model == Model::Requests && self.template.cookies {
             return refuse(
                 "cookies require several requests per connection; use arrivals of connections or \
@@ -248,6 +255,7 @@ impl Config {
             ("connections", connections, MAX_CONNECTIONS),
             ("idle connections", self.share_here(self.idle_connections), MAX_CONNECTIONS),
             ("connections at the side", self.side_connections_here(), MAX_CONNECTIONS),
+            ("streams", self.http2.map_or(0, |streams| streams.get() as usize), MAX_PIPELINE),
             ("pipelined requests", self.pipeline.get(), MAX_PIPELINE),
         ];
         match limits.into_iter().find(|(_, number, max)| number > max) {

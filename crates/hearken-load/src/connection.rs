@@ -7,6 +7,7 @@ use hearken::timer::Time;
 
 use crate::channel::Channel;
 use crate::cookies::CookieJar;
+use crate::http2::Streams;
 use crate::reply::Reply;
 use crate::workload::{ReplyCheck, SessionState};
 
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) reply: Reply,
     pub(crate) check: Option<ReplyCheck>,
     pub(crate) channel: Channel,
+    /// The requests in flight over HTTP/2, in place of `in_flight`, `reply` and `check`.
+    pub(crate) streams: Option<Box<Streams>>,
 }
 
 /// The stage of a connection.
@@ -170,11 +173,30 @@ impl Connection {
             reply: Reply::default(),
             check: None,
             channel: Channel::default(),
+            streams: None,
         }
     }
 
     /// Returns the number of requests that are counted as scheduled and have no reply.
     pub(crate) fn outstanding(&self) -> u64 {
-        self.in_flight.len() + self.next.counted()
+        let streams = self.streams.as_ref().map_or(0, |streams| streams.outstanding());
+        self.in_flight.len() + streams + self.next.counted()
+    }
+
+    /// Returns an iterator over the requests without an outcome, except those of the next action.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.in_flight.iter().chain(self.streams.iter().flat_map(|streams| streams.requests()))
+    }
+
+    /// Removes all requests without an outcome and returns their number. With `keeps_refused`, requests
+    /// that the server refused without processing them remain in `streams` to be sent again.
+    pub(crate) fn remove_failed(&mut self, keeps_refused: bool) -> u64 {
+        let before = self.outstanding();
+        if let Some(streams) = &mut self.streams {
+            streams.remove_failed(keeps_refused);
+        }
+        self.in_flight.clear();
+        self.next = NextAction::Nothing;
+        before - self.outstanding()
     }
 }

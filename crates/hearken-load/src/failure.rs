@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     SocketTimo,
     ConnRefused,
     ConnReset,
+    StreamRefused,
+    StreamReset,
     FdUnavail,
     AddrUnavail,
     Status,
@@ -48,6 +50,7 @@ impl Failure {
             Failure::Status => Some("status"),
             Failure::Check => Some("check"),
             Failure::Surplus => Some("surplus"),
+            Failure::StreamReset => Some("stream-reset"),
             Failure::Other => Some("other"),
             _ => None,
         }
@@ -68,6 +71,10 @@ pub struct Errors {
     /// The connection was reset, or closed before the reply was complete.
     #[serde(rename = "connreset")]
     pub conn_reset: u64,
+    /// The server refused the request without processing it (HTTP/2).
+    pub stream_refused: u64,
+    /// The stream was reset before the reply was complete (HTTP/2).
+    pub stream_reset: u64,
     /// No descriptor was available for a connection.
     pub fd_unavail: u64,
     /// No port was available for a connection.
@@ -90,6 +97,8 @@ impl Errors {
             Failure::SocketTimo => &mut self.socket_timo,
             Failure::ConnRefused => &mut self.conn_refused,
             Failure::ConnReset => &mut self.conn_reset,
+            Failure::StreamRefused => &mut self.stream_refused,
+            Failure::StreamReset => &mut self.stream_reset,
             Failure::FdUnavail => &mut self.fd_unavail,
             Failure::AddrUnavail => &mut self.addr_unavail,
             Failure::Status => &mut self.status,
@@ -104,6 +113,8 @@ impl Errors {
         self.socket_timo += more.socket_timo;
         self.conn_refused += more.conn_refused;
         self.conn_reset += more.conn_reset;
+        self.stream_refused += more.stream_refused;
+        self.stream_reset += more.stream_reset;
         self.fd_unavail += more.fd_unavail;
         self.addr_unavail += more.addr_unavail;
         self.status += more.status;
@@ -113,7 +124,7 @@ impl Errors {
     }
 
     /// Returns each kind with its name.
-    pub fn by_name(&self) -> [(&'static str, u64); 10] {
+    pub fn by_name(&self) -> [(&'static str, u64); 12] {
         [
             ("status", self.status),
             ("check", self.check),
@@ -122,6 +133,8 @@ impl Errors {
             ("socket-timo", self.socket_timo),
             ("connrefused", self.conn_refused),
             ("connreset", self.conn_reset),
+            ("stream-refused", self.stream_refused),
+            ("stream-reset", self.stream_reset),
             ("fd-unavail", self.fd_unavail),
             ("addrunavail", self.addr_unavail),
             ("other", self.other),

@@ -61,6 +61,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod histogram;
+mod http2;
 mod idle_connections;
 mod idle_errors;
 pub mod knee;
@@ -120,8 +121,8 @@ pub use rank::{Rank, RankError};
 pub use reasons::Reasons;
 pub use recorder::Snapshot;
 pub use report::{
-    Bytes, ConnectionLimit, Handshakes, Histograms, Idle, Interval, Missed, Model, Part, Quantiles,
-    QueueOrder, Report, Requests, SCHEMA, Samples, Sessions, Status, Timeouts,
+    Bytes, ConnectionLimit, Handshakes, Histograms, Http2, Idle, Interval, Missed, Model, Part,
+    Quantiles, QueueOrder, Report, Requests, SCHEMA, Samples, Sessions, Status, Timeouts,
 };
 pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUsage};

@@ -44,6 +44,8 @@ use crate::config::{Config, LoadError};
 use crate::environment::port_range;
 use crate::failure::{Errors, Failure};
 use crate::histogram::Histogram;
+use crate::http2;
+use crate::reply::CompleteReply;
 use crate::report::{Bytes, Requests, Status};
 use crate::target::Target;
 use crate::url::Url;
@@ -51,6 +53,7 @@ use crate::workload::Workload;
 
 mod peer;
 mod report;
+mod streams;
 
 pub use report::{Report, SCHEMA};
 
@@ -67,7 +70,8 @@ const READ_BYTES: usize = 128 * 1024;
 pub struct Settings {
     /// Number of connections, each of which carries one request per round.
     pub batch: NonZeroUsize,
-    /// Number of requests sent at once on each connection.
+    /// Number of requests sent at once on each connection. In HTTP/2, it is that of
+    /// [`Config::http2`].
     pub pipeline: NonZeroUsize,
     /// Whether each request uses a new connection with `Connection: close`, instead of persistent
     /// connections.
@@ -89,8 +93,10 @@ pub struct Driver {
     target: Target,
     address: SocketAddr,
     method: Method<'static>,
-    /// Bytes sent on a connection in a round.
+    /// Bytes sent on a connection of HTTP/1.1 in a round.
     message: Vec<u8>,
+    workload: Workload,
+    http2: Option<http2::Settings>,
     peers: Vec<Peer>,
     /// Content length of the first reply. All other replies must have the same.
     content_bytes: Option<u64>,
@@ -105,6 +111,16 @@ impl Driver {
     /// An invalid URL or header field, or a host name that cannot be resolved.
     pub fn new(config: &Config, settings: Settings) -> Result<Driver, LoadError> {
         let mut config = config.clone();
+        let mut settings = settings;
+        if let Some(streams) = config.http2 {
+            if settings.close || settings.pipeline.get() > 1 {
+                return Err(LoadError::Config(
+                    "HTTP/2 has streams on persistent connections; omit pipelining and new connections \
+                     for each request",
+                ));
+            }
+            settings.pipeline = streams.try_into().unwrap_or(NonZeroUsize::MAX);
+        }
         if settings.close && settings.pipeline.get() > 1 {
             return Err(LoadError::Config(
                 "pipelining requires persistent connections; use either pipelining or one connection per request",
@@ -132,6 +148,9 @@ impl Driver {
             ));
         };
         let workload = Workload::for_url(&url, &config.template)?;
+        if config.http2.is_some() {
+            http2::check(&workload)?;
+        }
         let message = workload.message(0);
         descriptors::raise_limit();
         Ok(Driver {
@@ -139,6 +158,8 @@ impl Driver {
             url: config.url,
             message: message.bytes.repeat(settings.pipeline.get()),
             method: message.method,
+            http2: config.http2.map(|streams| http2::Settings::new(streams, false)),
+            workload,
             target,
             address,
             peers: Vec::new(),
@@ -185,6 +206,7 @@ impl Driver {
             url: self.url.clone(),
             batch: self.settings.batch.get() as u64,
             pipeline: self.settings.pipeline.get() as u64,
+            http2: self.http2.is_some(),
             close: self.settings.close,
             duration_s: began.elapsed().as_secs_f64(),
             requests: pass.requests,
@@ -212,9 +234,9 @@ impl Driver {
             if self.settings.close {
                 self.connect(pass)?;
             }
-            self.peers[index].send(&self.message, pipeline)?;
+            let sent = self.peers[index].send(&self.message, pipeline, &self.workload)?;
             pass.requests.sent += pipeline as u64;
-            pass.bytes.sent += self.message.len() as u64;
+            pass.bytes.sent += sent as u64;
         }
         if self.content_bytes.is_some_and(|content| content <= LARGE_REPLY_BYTES) {
             for index in 0..batch {
@@ -260,7 +282,8 @@ impl Driver {
             return Err(PassError { failure: Failure::ClientTimo, message: text });
         }
         let (content, close) = (&mut self.content_bytes, self.settings.close);
-        peer.on_received(&self.buffer[..count], self.method, close, |done| {
+        let bytes = &self.buffer[..count];
+        let replied = |done: CompleteReply| {
             let expected = *content.get_or_insert(done.content_bytes);
             pass.status.record(done.status);
             if !(200..300).contains(&done.status) {
@@ -277,12 +300,22 @@ impl Driver {
             }
             pass.requests.replies += 1;
             Ok(())
-        })?;
+        };
+        match peer.is_http2() {
+            true => pass.bytes.sent += peer.on_frames(bytes, &self.workload, replied)? as u64,
+            false => peer.on_received(bytes, self.method, close, replied)?,
+        }
         Ok(true)
     }
 
     fn connect(&mut self, pass: &mut Pass) -> Result<(), PassError> {
-        self.peers.push(Peer::connect(self.address, self.target.timeout)?);
+        let mut peer = Peer::connect(self.address, self.target.timeout)?;
+        if let Some(http2) = &self.http2 {
+            let (sent, received) = peer.begin_http2(http2.connect(), &mut self.buffer)?;
+            pass.bytes.sent += sent as u64;
+            pass.bytes.received += received as u64;
+        }
+        self.peers.push(peer);
         pass.opened += 1;
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::bottleneck::Bottleneck;
 use crate::failure::Errors;
 use crate::report::{
-    Bytes, Handshakes, Histograms, Idle, Missed, Report, Requests, SCHEMA, Samples, Sessions,
-    Status, Timeouts,
+    Bytes, Handshakes, Histograms, Http2, Idle, Missed, Report, Requests, SCHEMA, Samples,
+    Sessions, Status, Timeouts,
 };
 use crate::slo::ObjectiveResult;
 use crate::slow_clients::SlowClients;
@@ -82,6 +82,8 @@ fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), Me
     let mode = |report: &Report| {
         report.websocket.as_ref().map_or("none".to_owned(), |of| of.mode.to_string())
     };
+    let streams =
+        |report: &Report| report.http2.map_or("none".to_owned(), |http2| http2.streams.to_string());
     for (field, expected, found) in [
         ("url", first.url.clone(), part.url.clone()),
         ("workload", first.workload.clone(), part.workload.clone()),
@@ -92,6 +94,7 @@ fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), Me
             or_none(&first.requests_per_connection),
             or_none(&part.requests_per_connection),
         ),
+        ("http2.streams", streams(first), streams(part)),
         ("websocket.mode", mode(first), mode(part)),
         (
             "rate",
@@ -157,6 +160,10 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         peak_connections: add(parts, |part| part.peak_connections),
         queue: first.queue,
         requests_per_connection: first.requests_per_connection.clone(),
+        http2: first.http2.map(|http2| Http2 {
+            resent: add(parts, |part| part.http2.map_or(0, |http2| http2.resent)),
+            ..http2
+        }),
         threads: add(parts, |part| part.threads),
         seed: first.seed,
         mechanism: join_distinct(parts, ", ", |part| &part.mechanism),
@@ -191,6 +198,8 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
                 socket_timo,
                 conn_refused,
                 conn_reset,
+                stream_refused,
+                stream_reset,
                 fd_unavail,
                 addr_unavail,
                 status,

@@ -73,6 +73,15 @@ impl Queue {
         }
     }
 
+    /// Removes and returns the next arrival if it is a single request: its scheduled time and message.
+    pub(crate) fn pop_message(&mut self) -> Option<(Time, u32)> {
+        match self.pop()? {
+            Waiting { scheduled, work: Work::Message(message) } => Some((scheduled, message)),
+            // Sessions wait for a connection of their own, and never together with single requests.
+            Waiting { work: Work::Session(..), .. } => None,
+        }
+    }
+
     /// Removes and returns an arrival that has expired at `now`.
     pub(crate) fn pop_expired(&mut self, now: Time) -> Option<Waiting> {
         self.next_expiry().filter(|&expiry| expiry <= now).and_then(|_| self.waiting.pop_front())

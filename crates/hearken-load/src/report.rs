@@ -49,6 +49,9 @@ pub struct Report {
     pub queue: QueueOrder,
     /// Number of requests on each connection, if connections were opened for requests.
     pub requests_per_connection: Option<String>,
+    /// Streams of HTTP/2, if it was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http2: Option<Http2>,
     /// Number of event loops that sent requests.
     pub threads: u64,
     /// Seed of the arrivals.
@@ -150,6 +153,17 @@ pub struct Part {
     /// Maximum clock error according to the kernel in microseconds, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_max_error_us: Option<u64>,
+}
+
+/// The streams of connections of HTTP/2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Http2 {
+    /// Maximum number of concurrent streams of a connection. The server may have permitted fewer.
+    pub streams: u32,
+    /// Number of requests sent again on another connection, because the server closed theirs and did not
+    /// process them.
+    pub resent: u64,
 }
 
 /// The unit of arrival.

@@ -14,9 +14,10 @@ use crate::bottleneck::Bottleneck;
 use crate::config::{Config, DEFAULT_DURATION, LoadError};
 use crate::environment::Environment;
 use crate::histogram::Histogram;
+use crate::http2;
 use crate::idle_errors::IdleErrors;
 use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
-use crate::report::{Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
+use crate::report::{Histograms, Http2, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
 use crate::server_address;
 use crate::side_connections::SidePlan;
 use crate::statistics::Counts;
@@ -170,7 +171,7 @@ fn url(config: &Config) -> Result<Url, LoadError> {
 
 fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
     let closed = config.model == Some(Model::Closed);
-    Workload::load(
+    let workload = Workload::load(
         url,
         &config.source,
         &config.template,
@@ -179,7 +180,11 @@ fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
         config.think_time,
         config.pipeline,
     )?
-    .limited_to(config.requests, config.model())
+    .limited_to(config.requests, config.model())?;
+    if config.http2.is_some() {
+        http2::check(&workload)?;
+    }
+    Ok(workload)
 }
 
 /// Returns the duration of the run, if it is known.
@@ -374,6 +379,7 @@ pub(crate) fn build_report(
         connections_limited_by: plan.limit.origin,
         peak_connections,
         generator_cpu_utilisation: utilisation,
+        http2: config.http2.map(|streams| Http2 { streams: streams.into(), resent: counts.resent }),
         requests_per_connection: config.requests_per_connection.as_ref().map(ToString::to_string),
         threads: plan.active_threads as u64,
         seed: *seed,

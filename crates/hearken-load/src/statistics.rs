@@ -24,6 +24,8 @@ pub(crate) struct Counts {
     pub(crate) missed: Missed,
     pub(crate) timeouts: Timeouts,
     pub(crate) connections_opened: u64,
+    /// Number of requests that were sent again because the server refused them.
+    pub(crate) resent: u64,
     pub(crate) handshakes: Handshakes,
     pub(crate) bytes: Bytes,
 }
@@ -47,6 +49,7 @@ impl Counts {
         self.missed.add(&other.missed);
         self.timeouts.add(&other.timeouts);
         self.connections_opened += other.connections_opened;
+        self.resent += other.resent;
         self.handshakes.add(&other.handshakes);
         self.bytes.add(&other.bytes);
     }

@@ -15,12 +15,21 @@ use crate::source_addresses::SourceAddresses;
 use crate::tls::Tls;
 use crate::url::Url;
 
+/// The protocol of connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1, also of connections at the side of the load.
+    Http1,
+    Http2,
+}
+
 /// The properties of the server that all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     address: Address,
     source_addresses: SourceAddresses,
     tls: Option<Tls>,
+    protocol: Protocol,
     /// Whether the server port is in the range of ephemeral ports on this host, so that a
     /// connection could connect to itself.
     may_self_connect: bool,
@@ -55,6 +64,7 @@ impl Target {
                 Address::Unix(_) => SourceAddresses::none(),
             },
             tls,
+            protocol: Protocol::Http1,
             may_self_connect: matches!(&address, Address::Inet(addr)
                 if addr.ip().is_loopback() && is_ephemeral(addr.port())),
             address,
@@ -83,6 +93,16 @@ impl Target {
         self
     }
 
+    /// Returns the target for connections with a protocol.
+    pub(crate) fn with_protocol(self, protocol: Protocol) -> Target {
+        Target { protocol, ..self }
+    }
+
+    /// Returns whether connections use TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Returns the server address.
     pub(crate) fn address(&self) -> &Address {
         &self.address
@@ -90,7 +110,8 @@ impl Target {
 
     /// Starts to connect. Returns the token and the byte stream of the connection.
     pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
-        let session = self.tls.as_ref().map(Tls::connect).transpose().map_err(io::Error::other)?;
+        let session = self.tls.as_ref().map(|tls| tls.connect(self.protocol)).transpose();
+        let session = session.map_err(io::Error::other)?;
         let stream = self.source_addresses.connect(io, &self.address, self.options)?;
         Ok((stream, Channel::new(session)))
     }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hearken_http::h2;
 use hearken_tls::failure::{describe_error, line};
 use hearken_tls::{ClientTls, pem, provider};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -11,6 +12,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
+
+use crate::target::Protocol;
 
 mod failure;
 mod session;
@@ -98,7 +101,10 @@ impl From<pem::FileError> for TlsError {
 
 /// The TLS configuration of all connections of a run. Clones are cheap and share the tickets.
 #[derive(Clone, Debug)]
-pub(crate) struct Tls(ClientTls);
+pub(crate) struct Tls {
+    http1: ClientTls,
+    http2: ClientTls,
+}
 
 impl Tls {
     /// Creates the configuration for the server at `host`, a name or an address without brackets.
@@ -130,18 +136,26 @@ impl Tls {
                 .map_err(|error| TlsError::File { path, reason: describe_error(&error) })?,
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = if options.resumption {
             Resumption::store(Arc::new(TicketStore::default()))
         } else {
             Resumption::disabled()
         };
-        Ok(Tls(ClientTls::new(Arc::new(config), name)))
+        let offering = |protocol: &[u8]| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            ClientTls::new(Arc::new(config), name.clone())
+        };
+        Ok(Tls { http1: offering(b"http/1.1"), http2: offering(h2::ALPN) })
     }
 
-    /// Creates the session of a new connection.
-    pub(crate) fn connect(&self) -> Result<Box<Session>, TlsError> {
-        let session = self.0.session().map_err(|error| TlsError::Setup(error.to_string()))?;
+    /// Creates the session of a new connection, which offers one protocol.
+    pub(crate) fn connect(&self, protocol: Protocol) -> Result<Box<Session>, TlsError> {
+        let tls = match protocol {
+            Protocol::Http1 => &self.http1,
+            Protocol::Http2 => &self.http2,
+        };
+        let session = tls.session().map_err(|error| TlsError::Setup(error.to_string()))?;
         Ok(Box::new(Session::new(session)))
     }
 }

@@ -81,6 +81,14 @@ impl Report {
                 ),
             ),
             (
+                errors.stream_refused,
+                "requests were refused by the server; reduce the rate or --streams".to_owned(),
+            ),
+            (
+                errors.stream_reset,
+                format!("requests had their stream reset{}", self.first("stream-reset")),
+            ),
+            (
                 errors.socket_timo,
                 format!(
                     "requests had no answer from the network; check the address and the route to {url}"

@@ -276,6 +276,7 @@ impl<I: Io, U: UpdateSink> Worker<I, U> {
             at_once,
         ];
         let until = due.into_iter().flatten().fold(self.interval_end, Time::min);
+        self.active.flush(&mut self.io);
         self.wait(until)?;
         let now = self.io.now();
         while now >= self.interval_end && self.interval_end <= self.active.stats.last_arrival {

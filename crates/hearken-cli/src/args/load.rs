@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -152,6 +152,26 @@ pub(crate) struct LoadArgs {
         help_heading = "Connections"
     )]
     pub(crate) pipeline: NonZeroUsize,
+    /// Use HTTP/2: by prior knowledge, or by ALPN over TLS
+    ///
+    /// Requests share connections: each takes a free stream of an open connection. If there is none, it opens a
+    /// connection, or waits. A request that times out resets its stream only. Idle, WebSocket and slow
+    /// connections use HTTP/1.1.
+    #[arg(long, conflicts_with = "pipeline", help_heading = "Connections")]
+    pub(crate) http2: bool,
+    /// Maximum number of concurrent streams per connection
+    ///
+    /// The server may permit fewer. With --closed or --by connections, a connection keeps as many requests in
+    /// flight, but with --think one. With --lockstep, it is the number of requests per connection and round.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "100",
+        requires = "http2",
+        hide_short_help = true,
+        help_heading = "Connections"
+    )]
+    pub(crate) streams: NonZeroU32,
     /// Lifetime of connections, a distribution as for --think
     #[arg(long, value_name = "TIMES", hide_short_help = true, help_heading = "Connections")]
     pub(crate) connection_time: Option<Distribution>,

@@ -19,34 +19,33 @@ impl ActiveConnections {
         failure: Failure,
         reason: &dyn ToString,
     ) {
-        let requests = self.take_outstanding(token);
+        let requests = self.take_outstanding(token, true);
         self.stats.record_failure_with_reason(requests, failure, reason);
         self.close_and_replace(io, token);
     }
 
     /// Times out the requests in flight on the connection and closes it.
     pub(super) fn time_out(&mut self, io: &mut impl Io, token: Token, limit: TimeoutKind) {
-        let requests = self.take_outstanding(token);
+        let requests = self.take_outstanding(token, false);
         self.stats.record_timeout(requests, limit);
         self.close_and_replace(io, token);
     }
 
     /// Ends the requests in flight on the connection, because the run ended before their timeout.
     pub(super) fn cut(&mut self, io: &mut impl Io, token: Token) {
-        self.stats.counts.missed.end_of_run += self.take_outstanding(token);
+        self.stats.counts.missed.end_of_run += self.take_outstanding(token, false);
         self.close_and_replace(io, token);
     }
 
-    /// Removes all outstanding requests from the connection and returns their number.
-    fn take_outstanding(&mut self, token: Token) -> u64 {
+    /// Removes all outstanding requests from the connection and returns their number. With
+    /// `keeps_refused`, requests remain that the server refused without processing them.
+    fn take_outstanding(&mut self, token: Token, keeps_refused: bool) -> u64 {
         let connection = &mut self.connections[token.slot() as usize];
         // Count requests that were never due, too. Otherwise the session would fail without a
         // failed request.
         let uncounted = connection.next.uncounted();
         self.stats.counts.scheduled += uncounted;
-        let requests = connection.outstanding() + uncounted;
-        connection.in_flight.clear();
-        connection.next = NextAction::Nothing;
+        let requests = connection.remove_failed(keeps_refused) + uncounted;
         let failed = connection.script.take().is_some();
         self.stats.counts.sessions.failed += u64::from(failed);
         requests
@@ -54,6 +53,7 @@ impl ActiveConnections {
 
     /// Closes the connection without a replacement.
     pub(super) fn close_connection(&mut self, io: &mut impl Io, token: Token) {
+        self.close_streams(io, token);
         let connection = &mut self.connections[token.slot() as usize];
         connection.channel.close(io, token, &mut self.scratch);
         io.close(token);
@@ -66,7 +66,11 @@ impl ActiveConnections {
 
     /// Closes the connection and opens another one for a waiting arrival.
     pub(super) fn close_and_replace(&mut self, io: &mut impl Io, token: Token) {
+        let carries_requests = self.carry_requests(token);
         self.close_connection(io, token);
+        if carries_requests {
+            return self.connect(io, None, NextAction::Nothing);
+        }
         let served = self.connections[token.slot() as usize].reply_count > 0;
         let now = io.now();
         match self.model {

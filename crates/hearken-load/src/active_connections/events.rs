@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use hearken::Token;
 use hearken::io::{Completion, CompletionKind, Io};
+use hearken::timer::Time;
+use hearken_http::h2;
 
 use super::ActiveConnections;
+use super::streams::NOT_SELECTED;
 use crate::channel::Handshake;
-use crate::connection::{NextAction, Stage};
+use crate::connection::{NextAction, Request, Stage};
 use crate::failure::{Failure, TimeoutKind};
 use crate::reply::{CompleteReply, Heads};
 use crate::tls::{State, WithRemedy};
@@ -64,6 +67,7 @@ impl ActiveConnections {
                 self.on_connection_error(io, token, Failure::from_error(&error), &error);
             }
             CompletionKind::Deadline => self.on_deadline(io, token),
+            CompletionKind::Sent(Ok(())) if self.http2.is_some() => self.on_sent(token),
             _ => {}
         }
     }
@@ -79,6 +83,11 @@ impl ActiveConnections {
             Ok((handshake, state)) => {
                 if let Handshake::Complete { resumed } = handshake {
                     self.stats.counts.handshakes.record(resumed);
+                    let connection = &self.connections[token.slot() as usize];
+                    if self.http2.is_some() && !connection.channel.speaks(h2::ALPN) {
+                        let failure = Failure::Other;
+                        return self.on_connection_error(io, token, failure, &NOT_SELECTED);
+                    }
                     self.on_connected(io, token);
                 }
                 if !plain.is_empty() && self.owns(token) {
@@ -104,6 +113,9 @@ impl ActiveConnections {
 
     /// Parses received bytes and handles each complete reply.
     fn receive_plaintext(&mut self, io: &mut impl Io, token: Token, mut bytes: &[u8]) {
+        if self.http2.is_some() {
+            return self.receive_streams(io, token, bytes);
+        }
         while !bytes.is_empty() {
             let connection = &mut self.connections[token.slot() as usize];
             let Some(&request) = connection.in_flight.first() else {
@@ -160,20 +172,10 @@ impl ActiveConnections {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
         let Some(request) = connection.in_flight.pop() else { return };
-        self.stats.counts.status.record(done.status);
-        let expect = self.workload.message(request.message).expect.as_deref();
-        let checked = expect
-            .zip(connection.check.take())
-            .map(|(expect, check)| check.finish(expect, done.status));
-        if let Some(Err(unmet)) = checked {
-            self.stats.record_failure_with_reason(1, Failure::Check, &unmet);
-        } else if done.status >= 400 && !expect.is_some_and(Expect::checks_status) {
-            self.stats.record_failure_with_reason(1, Failure::Status, &StatusReason(done.status));
-        } else if !alone && connection.in_flight.is_empty() {
-            self.stats.record_failure_with_reason(1, Failure::Surplus, &SURPLUS);
-        } else {
-            self.stats.record_reply(request.scheduled, request.sent, now);
-        }
+        let check = connection.check.take();
+        let is_exact = alone || !connection.in_flight.is_empty();
+        self.record_outcome(request, done.status, check, is_exact, now);
+        let connection = &mut self.connections[token.slot() as usize];
         connection.reply_count = connection.reply_count.saturating_add(1);
         if !connection.in_flight.is_empty() {
             if !done.keep_alive {
@@ -196,8 +198,33 @@ impl ActiveConnections {
         }
     }
 
+    /// Records the outcome of a request with a complete reply. `is_exact` is false if bytes follow the
+    /// reply that no request asked for.
+    #[inline]
+    pub(super) fn record_outcome(
+        &mut self,
+        request: Request,
+        status: u16,
+        check: Option<ReplyCheck>,
+        is_exact: bool,
+        now: Time,
+    ) {
+        self.stats.counts.status.record(status);
+        let expect = self.workload.message(request.message).expect.as_deref();
+        let checked = expect.zip(check).map(|(expect, check)| check.finish(expect, status));
+        if let Some(Err(unmet)) = checked {
+            self.stats.record_failure_with_reason(1, Failure::Check, &unmet);
+        } else if status >= 400 && !expect.is_some_and(Expect::checks_status) {
+            self.stats.record_failure_with_reason(1, Failure::Status, &StatusReason(status));
+        } else if !is_exact {
+            self.stats.record_failure_with_reason(1, Failure::Surplus, &SURPLUS);
+        } else {
+            self.stats.record_reply(request.scheduled, request.sent, now);
+        }
+    }
+
     /// Continues the session on this connection, or on a new one if this one cannot be reused.
-    fn continue_session(&mut self, io: &mut impl Io, token: Token, keep: bool) {
+    pub(super) fn continue_session(&mut self, io: &mut impl Io, token: Token, keep: bool) {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
         let Some(mut script) = connection.script.take() else { return };
@@ -258,7 +285,7 @@ impl ActiveConnections {
     }
 
     /// Handles an error of the connection.
-    fn on_connection_error(
+    pub(super) fn on_connection_error(
         &mut self,
         io: &mut impl Io,
         token: Token,
@@ -293,6 +320,11 @@ impl ActiveConnections {
     fn on_deadline(&mut self, io: &mut impl Io, token: Token) {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
+        if connection.stage != Stage::Connecting
+            && connection.streams.as_ref().is_some_and(|streams| !streams.is_idle())
+        {
+            return self.on_stream_deadline(io, token);
+        }
         match connection.stage {
             Stage::Connecting => {
                 let full = connection.opened_at + self.connect_timeout;

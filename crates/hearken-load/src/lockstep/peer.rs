@@ -10,7 +10,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::failure::Failure;
+use crate::http2::Streams;
 use crate::reply::{CompleteReply, Heads, Reply};
+use crate::workload::Workload;
 
 /// An error that ends a pass.
 #[derive(Debug)]
@@ -40,13 +42,15 @@ pub(super) struct Peer {
     stream: TcpStream,
     reply: Reply,
     /// Number of outstanding replies.
-    outstanding: usize,
+    pub(super) outstanding: usize,
     /// Whether the last reply ended the connection's reuse.
-    connection_close: bool,
+    pub(super) connection_close: bool,
     /// Whether the server has closed the connection.
-    closed_by_server: bool,
+    pub(super) closed_by_server: bool,
     /// Whether the round lasts until the server closes the connection.
     awaits_close: bool,
+    /// The state of HTTP/2, if it is used, in place of `reply`.
+    pub(super) streams: Option<Box<Streams>>,
 }
 
 impl Peer {
@@ -64,13 +68,28 @@ impl Peer {
             connection_close: false,
             closed_by_server: false,
             awaits_close: false,
+            streams: None,
         })
     }
 
-    /// Sends `message`, which contains `replies` requests.
-    pub(super) fn send(&mut self, message: &[u8], replies: usize) -> Result<(), PassError> {
+    /// Sends `message`, which contains `replies` requests, or in HTTP/2 the only request of the
+    /// workload as often. Returns the number of bytes sent.
+    pub(super) fn send(
+        &mut self,
+        message: &[u8],
+        replies: usize,
+        workload: &Workload,
+    ) -> Result<usize, PassError> {
         self.outstanding = replies;
-        self.stream.write_all(message).map_err(|error| PassError::from_io("sending", &error))
+        if self.is_http2() {
+            return self.send_on_streams(replies, workload);
+        }
+        self.write(message)?;
+        Ok(message.len())
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), PassError> {
+        self.stream.write_all(bytes).map_err(|error| PassError::from_io("sending", &error))
     }
 
     /// Returns whether the round needs nothing more from this connection.

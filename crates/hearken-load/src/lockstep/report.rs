@@ -27,6 +27,9 @@ pub struct Report {
     pub batch: u64,
     /// Number of requests sent at once on each connection.
     pub pipeline: u64,
+    /// Whether the requests used HTTP/2, on a stream each.
+    #[serde(default)]
+    pub http2: bool,
     /// Whether each request used a new connection.
     pub close: bool,
     /// Duration of the pass in seconds.
@@ -61,6 +64,7 @@ impl fmt::Display for Report {
         ]
         .map(Grouped);
         let each = match (self.close, self.pipeline) {
+            (_, streams) if self.http2 => format!("HTTP/2, {streams} streams each"),
             (true, _) => "one request each".to_owned(),
             (false, 1) => "persistent".to_owned(),
             (false, depth) => format!("persistent, {depth} pipelined requests each"),

@@ -36,7 +36,7 @@ fn remedy(failure: &TlsFailure) -> &'static str {
                 "; it requires a client certificate: set --cert FILE and --key FILE"
             }
             "UnrecognisedName" => "; set another server name with --server-name NAME",
-            "NoApplicationProtocol" => "; it does not speak HTTP/1.1",
+            "NoApplicationProtocol" => "; it speaks another version of HTTP: set or omit --http2",
             _ => "",
         },
         TlsFailure::NotTls => "; use http:// if the port serves plain HTTP",

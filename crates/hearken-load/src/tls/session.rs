@@ -108,6 +108,11 @@ impl Session {
         self.session.info().map(|info| info.resumed)
     }
 
+    /// Returns whether the server selected the application protocol.
+    pub(crate) fn has_selected(&self, protocol: &[u8]) -> bool {
+        self.session.info().is_some_and(|info| info.alpn == Some(protocol))
+    }
+
     /// Closes the sending side: `close_notify` follows the content, after the handshake.
     pub(crate) fn close(&mut self, wire: &mut Wire) {
         if self.closing != Closing::No || self.failed.is_some() {

@@ -6,11 +6,13 @@ mod servers;
 
 use std::path::PathBuf;
 
+use hearken_http::h2;
 use hearken_tls::{TlsFailure, Wire};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, date_time_ymd};
 
 use super::session::State;
 use super::{Tls, TlsOptions, WithRemedy};
+use crate::target::Protocol;
 use servers::{EACH_VERSION, ONE_PIECE, Pair, Server, handshake, trusting};
 
 fn handshake_error(options: &TlsOptions, server: Server) -> String {
@@ -204,17 +206,29 @@ fn sends_a_client_certificate_on_request() {
 }
 
 #[test]
-fn rejects_servers_without_http_1() {
+fn rejects_servers_without_the_protocol() {
     let alpn = vec![b"h2".to_vec()];
     let error = handshake_error(&trusting(), Server { alpn, ..Server::default() });
-    assert!(error.contains("HTTP/1.1"), "{error}");
+    assert!(error.contains("--http2"), "{error}");
+}
+
+#[test]
+fn selects_http_2() {
+    let tls = Tls::new("localhost", &trusting()).unwrap();
+    for (alpn, is_selected) in [(vec![b"http/1.1".to_vec(), b"h2".to_vec()], true), (vec![], false)]
+    {
+        let mut pair =
+            Pair::of(&tls, Protocol::Http2, &Server { alpn, ..Server::default() }.config());
+        pair.transfer(ONE_PIECE).unwrap();
+        assert_eq!(pair.client.has_selected(h2::ALPN), is_selected);
+    }
 }
 
 #[test]
 fn reports_peers_that_do_not_speak_tls() {
     let tls = Tls::new("localhost", &trusting()).unwrap();
     for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH\r\n", &[0; 1000]] {
-        let (mut session, mut wire) = (tls.connect().unwrap(), Wire::default());
+        let (mut session, mut wire) = (tls.connect(Protocol::Http1).unwrap(), Wire::default());
         session.start(&mut wire);
         wire.clear();
         let mut receive =
@@ -228,13 +242,13 @@ fn reports_peers_that_do_not_speak_tls() {
         assert!(wire.is_empty());
         assert_eq!(session.end(), Err(TlsFailure::NotTls));
     }
-    assert_eq!(tls.connect().unwrap().end(), Err(TlsFailure::Handshake));
+    assert_eq!(tls.connect(Protocol::Http1).unwrap().end(), Err(TlsFailure::Handshake));
 }
 
 // The server sends an unencrypted `close_notify`.
 #[test]
 fn reports_a_close_during_the_handshake() {
-    let mut session = Tls::new("localhost", &trusting()).unwrap().connect().unwrap();
+    let mut session = Tls::new("localhost", &trusting()).unwrap().connect(Protocol::Http1).unwrap();
     let mut alert = [21, 3, 3, 0, 2, 1, 0];
     let _ = session.receive(&mut alert, &mut Vec::new(), &mut Wire::default());
     assert_eq!(session.end(), Err(TlsFailure::Handshake));
@@ -243,7 +257,7 @@ fn reports_a_close_during_the_handshake() {
 // The server sends a handshake message of maximum length in records of one byte each.
 #[test]
 fn limits_the_size_of_incomplete_messages() {
-    let mut session = Tls::new("localhost", &trusting()).unwrap().connect().unwrap();
+    let mut session = Tls::new("localhost", &trusting()).unwrap().connect(Protocol::Http1).unwrap();
     let (mut plain, mut wire) = (Vec::new(), Wire::default());
     session.start(&mut wire);
     let record = |byte| [22, 3, 3, 0, 1, byte];

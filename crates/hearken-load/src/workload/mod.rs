@@ -300,6 +300,11 @@ impl Workload {
         &self.messages[index as usize]
     }
 
+    /// Returns all messages.
+    pub(crate) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
     /// Returns the scheduled times of a trace relative to the start of the run, in non-decreasing order.
     pub(crate) fn timestamps(&self) -> Option<&Arc<[Duration]>> {
         match &self.selection {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::super::Tls;
 use super::super::session::State;
 use super::servers::{EACH_VERSION, ONE_PIECE, Pair, Server, trusting};
+use crate::target::Protocol;
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
     vec(prop_oneof![1..20usize, 20..2000usize, Just(usize::MAX)], 1..8)
@@ -102,7 +103,7 @@ proptest! {
     #[test]
     fn garbage_ends_the_session(bytes in vec(any::<u8>(), 0..500), kind in 20..25u8, header: bool) {
         let tls = Tls::new("localhost", &trusting()).unwrap();
-        let mut session = tls.connect().unwrap();
+        let mut session = tls.connect(Protocol::Http1).unwrap();
         let (mut plain, mut wire) = (Vec::new(), Wire::default());
         session.start(&mut wire);
         let mut record = vec![kind, 3, 3, (bytes.len() >> 8) as u8, bytes.len() as u8];

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::super::session::{Session, State};
 use super::super::{Tls, TlsOptions};
+use crate::target::Protocol;
 
 /// Each version of TLS alone.
 pub(super) static EACH_VERSION: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
@@ -114,9 +115,13 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn new(tls: &Tls, server: &Arc<ServerConfig>) -> Pair {
+        Pair::of(tls, Protocol::Http1, server)
+    }
+
+    pub(super) fn of(tls: &Tls, protocol: Protocol, server: &Arc<ServerConfig>) -> Pair {
         let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
         server.set_buffer_limit(None);
-        let (mut client, mut up) = (tls.connect().unwrap(), Wire::default());
+        let (mut client, mut up) = (tls.connect(protocol).unwrap(), Wire::default());
         client.start(&mut up);
         Pair {
             client,
