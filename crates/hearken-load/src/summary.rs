@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::report::{
-    ConnectionLimit, Handshakes, Idle, Model, Quantiles, Report, Sessions, Timeouts,
+    ConnectionLimit, Handshakes, Http2, Idle, Model, Quantiles, Report, Sessions, Timeouts,
 };
 
 mod lines;
@@ -111,6 +111,12 @@ impl Report {
         }
         if self.connections > 0 {
             text += &format!(" (limit {limit}{origin})");
+        }
+        if let Some(Http2 { streams, resent }) = self.http2 {
+            text += &format!("; HTTP/2, up to {} streams each", Grouped(streams.into()));
+            if resent > 0 {
+                text += &format!(", {} requests sent again", Grouped(resent));
+            }
         }
         text
     }

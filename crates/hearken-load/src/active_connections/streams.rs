@@ -205,7 +205,8 @@ impl ActiveConnections {
             let reason = ResetReason(code, reason);
             return self.stats.record_failure_with_reason(1, Failure::StreamReset, &reason);
         }
-        if !streams.is_draining || sent.is_resent {
+        // The server processed nothing on this connection either if it refused the first stream.
+        if !streams.is_draining || (sent.is_resent && id.get() == FIRST_STREAM) {
             return self.stats.record_failure(1, Failure::StreamRefused);
         }
         // RFC 9113, section 6.8: requests after the last stream of GOAWAY can be repeated.
@@ -448,5 +449,7 @@ impl ActiveConnections {
     }
 }
 
+/// The identifier of the first stream of a connection.
+const FIRST_STREAM: u32 = 1;
 /// Capacity in bytes of the buffer for frames that an idle connection retains.
 const RETAINED_CAPACITY: usize = 4096;

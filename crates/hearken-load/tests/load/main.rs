@@ -14,6 +14,7 @@ mod edge_cases;
 mod file_set;
 mod finite_workloads;
 mod har;
+mod http2;
 mod idle;
 mod lockstep;
 mod number;

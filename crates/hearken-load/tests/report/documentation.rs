@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::fixtures::{Piece, report};
 use hearken_load::{
-    Objectives, Part, Report, Server, ServerSample, ServerUsage, SlowClients, SlowGroup, WebSockets,
+    Http2, Objectives, Part, Report, Server, ServerSample, ServerUsage, SlowClients, SlowGroup,
+    WebSockets,
 };
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/load-result.md");
 fn full() -> Report {
     let mut full = report(&[Piece { latencies: vec![1], ..Piece::default() }]);
     full.requests_per_connection = Some("1".to_owned());
+    full.http2 = Some(Http2::default());
     full.command = vec!["hearken".to_owned()];
     full.labels.insert("machine".to_owned(), "a".to_owned());
     full.machine = "a machine".to_owned();

@@ -2,8 +2,8 @@
 
 use crate::fixtures::{Piece, report};
 use hearken_load::{
-    Bottleneck, Bytes, ConnectionLimit, Errors, Handshakes, Idle, Missed, Model, Objectives, Part,
-    Report, Server, ServerUsage, Sessions, Timeouts,
+    Bottleneck, Bytes, ConnectionLimit, Errors, Handshakes, Http2, Idle, Missed, Model, Objectives,
+    Part, Report, Server, ServerUsage, Sessions, Timeouts,
 };
 
 fn piece(count: usize, failed: u64) -> Piece {
@@ -145,6 +145,8 @@ fn extreme() -> Report {
         socket_timo: MAX,
         conn_refused: MAX,
         conn_reset: MAX,
+        stream_refused: MAX,
+        stream_reset: MAX,
         fd_unavail: MAX,
         addr_unavail: MAX,
         status: MAX,
@@ -152,6 +154,7 @@ fn extreme() -> Report {
         surplus: MAX,
         other: MAX,
     };
+    report.http2 = Some(Http2 { streams: u32::MAX, resent: MAX });
     report.timeouts = Timeouts { connect: MAX, first_byte: MAX, reply: MAX };
     report.missed = Missed { no_connection: MAX, generator: MAX, end_of_run: MAX };
     report.sessions = Sessions { started: MAX, completed: MAX, failed: MAX };

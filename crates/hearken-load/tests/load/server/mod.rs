@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket, 
 
 pub mod assertions;
 mod behaviour;
+pub mod http2;
 pub mod scripted;
 pub mod tls;
 
