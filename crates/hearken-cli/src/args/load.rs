@@ -123,7 +123,7 @@ pub(crate) struct LoadArgs {
     )]
     pub(crate) queue: Queue,
     /// Requests per connection, N or MIN..MAX; opens connections as needed
-    #[arg(long, value_name = "N", help_heading = "Connections")]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Connections")]
     pub(crate) per_connection: Option<Count>,
     /// Number of idle connections to hold on the side
     ///

@@ -2,13 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::rc::Rc;
 use std::time::Duration;
 
 use hearken::Token;
 use hearken::io::sim::{Decisions, Host, NetworkSettings, SimIo, SimIoSettings, World};
 use hearken::io::{CompletionKind, Io, ListenOptions};
+use hearken_http::h2;
 use hearken_load::simulation::SimulatedLoad;
 use hearken_load::{
     Config, Expect, Model, Profile, QueueOrder, Report, RequestTemplate, SlowOptions,
@@ -34,16 +35,22 @@ struct Server {
     io: SimIo,
     /// The received bytes of each connection, up to the last complete head.
     heads: Vec<(Token, Vec<u8>)>,
+    /// Connections of HTTP/2.
+    http2: Vec<(Token, h2::Connection)>,
+    /// Errors of servers of HTTP/2, if they make any.
+    errors: Option<fastrand::Rng>,
     received: Rc<RefCell<Received>>,
 }
 
 impl Server {
-    fn new(host: &Host, received: &Rc<RefCell<Received>>) -> Server {
+    fn new(host: &Host, received: &Rc<RefCell<Received>>, seed: u64) -> Server {
         let mut io = SimIo::new(host, SimIoSettings::default());
         let address = SocketAddr::new(host.address(), 80);
         let listener = io.listen(&address.into(), &ListenOptions::default()).unwrap();
         io.start(listener);
-        Server { io, heads: Vec::new(), received: received.clone() }
+        let errors = (seed > 1).then(|| fastrand::Rng::with_seed(seed));
+        let (heads, http2) = (Vec::new(), Vec::new());
+        Server { io, heads, http2, errors, received: received.clone() }
     }
 
     /// Performs what can be done at once.
@@ -61,6 +68,7 @@ impl Server {
                 | CompletionKind::ReceiveFailed(_)
                 | CompletionKind::Sent(Err(_)) => {
                     self.heads.retain(|(other, _)| *other != token);
+                    self.http2.retain(|(other, _)| *other != token);
                     self.io.close(token);
                 }
                 _ => {}
@@ -69,12 +77,22 @@ impl Server {
     }
 
     fn receive(&mut self, token: Token, bytes: &[u8]) {
-        let mut received = self.received.borrow_mut();
-        received.bytes.extend_from_slice(bytes);
+        self.received.borrow_mut().bytes.extend_from_slice(bytes);
+        if let Some(index) = self.http2.iter().position(|(other, _)| *other == token) {
+            return self.receive_http2(index, bytes);
+        }
         let Some((_, head)) = self.heads.iter_mut().find(|(other, _)| *other == token) else {
             return;
         };
         head.extend_from_slice(bytes);
+        if let Some(true) = h2::is_preface(head) {
+            let (mut out, bytes) = (Vec::new(), std::mem::take(head));
+            let limits = h2::Limits { max_streams: 5, ..h2::Limits::default() };
+            let config = h2::Config { limits, ..h2::Config::default() };
+            self.http2.push((token, h2::Connection::server(config.into(), &mut out)));
+            self.io.send_now(token, &out);
+            return self.receive_http2(self.http2.len() - 1, &bytes);
+        }
         while let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
             let complete: Vec<u8> = head.drain(..end + 4).collect();
             let text = String::from_utf8(complete).unwrap();
@@ -88,10 +106,50 @@ impl Server {
                     self.io.send_now(token, reply.as_bytes());
                 }
                 None => {
-                    received.requests += 1;
+                    self.received.borrow_mut().requests += 1;
                     self.io.send_now(token, REPLY);
                 }
             }
+        }
+    }
+}
+
+impl Server {
+    /// Answers requests of HTTP/2, or makes an error.
+    fn receive_http2(&mut self, index: usize, mut bytes: &[u8]) {
+        let (token, connection) = &mut self.http2[index];
+        let (mut head, mut out, mut begun) = (h2::HeadBuffer::new(), Vec::new(), Vec::new());
+        let is_intact = loop {
+            match connection.receive(&mut bytes, &mut head, &mut out) {
+                Ok(Some(h2::Event::Request { stream, .. })) => begun.push(stream),
+                Ok(Some(_)) => {}
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        for stream in begun {
+            let choice = self.errors.as_mut().map_or(99, |random| random.u32(0..100));
+            match choice {
+                0..5 => connection.reset(stream, h2::ErrorCode::INTERNAL_ERROR, &mut out),
+                5..10 => connection.reset(stream, h2::ErrorCode::REFUSED_STREAM, &mut out),
+                10..15 => connection.shut_down(&mut out),
+                15..20 => continue,
+                _ => {}
+            }
+            let fields = [("content-length", "2"), ("set-cookie", "a=1")];
+            if choice >= 10 && connection.respond(stream, 200, fields, false, &mut out) {
+                self.received.borrow_mut().requests += 1;
+                // Some replies stop in the middle.
+                if choice >= 25 {
+                    connection.send_data(stream, b"ok", true, &mut out);
+                }
+            }
+        }
+        connection.output_sent();
+        self.io.send_now(*token, &out);
+        if !is_intact {
+            self.io.close(*token);
+            self.http2.remove(index);
         }
     }
 }
@@ -132,7 +190,7 @@ fn simulate_with_faults(
 ) -> Outcome {
     let world = World::new(Decisions::from_seed(seed), network);
     let received = Rc::<RefCell<Received>>::default();
-    let server = RefCell::new(Server::new(&world.host([10, 0, 0, 1].into()), &received));
+    let server = RefCell::new(Server::new(&world.host([10, 0, 0, 1].into()), &received, seed));
     let client = world.host([10, 0, 0, 2].into());
     let load = Rc::new(SimulatedLoad::new(config, 1024).unwrap());
     let end = world.now() + limit;
@@ -184,6 +242,23 @@ fn a_closed_loop_runs_in_virtual_time() {
 }
 
 #[test]
+fn requests_over_http2_run_in_virtual_time() {
+    for model in [Model::Requests, Model::Closed, Model::Connections] {
+        let config = Config {
+            model: Some(model),
+            duration: Some(Duration::from_millis(500)),
+            http2: NonZeroU32::new(8),
+            ..config()
+        };
+        let Outcome { report, requests, .. } =
+            simulate(&config, NetworkSettings::default(), NO_LIMIT);
+        assert!(report.complete && report.requests.failed == 0, "{report}");
+        assert!(report.requests.replies > 200, "{report}");
+        assert_eq!(report.requests.replies, requests, "{report}");
+    }
+}
+
+#[test]
 fn broken_connections_are_accounted_for() {
     let network = |breaks| {
         let mut network = NetworkSettings::default();
@@ -201,15 +276,18 @@ fn arbitrary(seed: u64) -> (Config, (NetworkSettings, SimIoSettings)) {
     let models = [Model::Requests, Model::Connections, Model::Sessions, Model::Closed];
     let model = random.choice(models).unwrap();
     let has_sessions = model != Model::Requests;
+    let http2 = if random.bool() { NonZeroU32::new(random.u32(1..8)) } else { None };
+    let has_bursts = has_sessions && http2.is_none();
     let config = Config {
         model: Some(model),
+        http2,
         rate: Profile::constant(random.choice([10.0, 200.0, 2000.0]).unwrap()),
         duration: Some(Duration::from_millis(random.u64(1..300))),
         requests: random.bool().then(|| NonZeroU64::new(random.u64(1..100)).unwrap()),
         connections: NonZeroUsize::new(random.usize(1..10)),
         queue: random.choice([QueueOrder::Lifo, QueueOrder::Fifo]).unwrap(),
         requests_per_connection: random.bool().then(|| "1..5".parse().unwrap()),
-        pipeline: NonZeroUsize::new(if has_sessions { random.usize(1..4) } else { 1 }).unwrap(),
+        pipeline: NonZeroUsize::new(if has_bursts { random.usize(1..4) } else { 1 }).unwrap(),
         think_time: (has_sessions && random.bool()).then(|| "exp:5ms".parse().unwrap()),
         connection_lifetime: random.bool().then(|| "exp:30ms".parse().unwrap()),
         template: RequestTemplate { cookies: has_sessions, ..RequestTemplate::default() },
