@@ -20,6 +20,8 @@ impl Configured for Proxy {
       Send three quarters of the requests to a; use c only if both are down.
   hearken proxy --forward --allow .example.org --allow 10.1.0.0/16
       Run a forward proxy for some servers.
+  hearken proxy --to http://a:9000 --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+      Serve clients over TLS.
   hearken proxy --to http://a:9000 --print-config > proxy.toml
       Write a config file.
   hearken proxy --config proxy.toml --check
@@ -44,8 +46,9 @@ pub(crate) fn run(command: &Matches<Proxy>) -> Result<ExitCode, Failure> {
         Err(status) => return Ok(status),
     };
     let destination = options.destination();
-    serve::serve(&options.into_proxy(), |server| {
-        let resources = serve::resources(server);
-        format!("proxying on http://{} {destination} ({resources})\n", server.addr())
+    let config = options.into_proxy();
+    serve::serve(&config, |server| {
+        let (url, resources) = (serve::url(&config, server), serve::resources(server));
+        format!("proxying on {url} {destination} ({resources})\n")
     })
 }

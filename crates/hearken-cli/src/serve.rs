@@ -75,10 +75,15 @@ pub(crate) fn run(command: &Matches<Serve>) -> Result<ExitCode, Failure> {
         Err(status) => return Ok(status),
     };
     let config = settings.into_static_files();
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
     serve(&config, |server| {
-        format!("listening on {scheme}://{} ({})\n", server.addr(), resources(server))
+        format!("listening on {} ({})\n", url(&config, server), resources(server))
     })
+}
+
+/// Returns the URL of a server, without a path.
+pub(crate) fn url(config: &Config, server: &Server) -> String {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", server.addr())
 }
 
 /// Resolves the settings of a server. With `--check` and `--print-config`, prints the result and

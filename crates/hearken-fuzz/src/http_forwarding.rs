@@ -56,6 +56,7 @@ fn forwarded_request() {
             authority: b"o:9",
             client: client[random.usize(..3)],
             keep_alive: random.bool(),
+            is_secure: random.bool(),
         };
         let mut out = Vec::new();
         forward::request(&rules, &mut out, &received, &to);

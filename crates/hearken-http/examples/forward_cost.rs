@@ -89,7 +89,8 @@ fn main() {
                 "small-v6" => Some([0x2001, 0xdb8, 0, 0, 0x1234, 0x5678, 0x9abc, 0xdef0].into()),
                 _ => Some([192, 168, 10, 20].into()),
             };
-            let to = RequestOptions { authority: b"127.0.0.1:9000", client, keep_alive: true };
+            let authority = b"127.0.0.1:9000";
+            let to = RequestOptions { authority, client, is_secure: false, keep_alive: true };
             let mut parser = RequestParser::new();
             let Ok(Some(mut request)) = parser.parse(bytes, &limits) else { return };
             for _ in 0..times {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hearken::Token;
 use hearken::io::sim::Host;
 use hearken::io::{Address, CloseMode, Completion, ConnectOptions, Io, ListenOptions};
-use hearken::io::{Outgoing, PeekResult, Pool, Relay, SendOutcome};
+use hearken::io::{Outgoing, PeekResult, Pool, Relay, Security, SendOutcome};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
@@ -125,6 +125,10 @@ impl<I: Io> Io for ProgramIo<I> {
 
     fn peek(&self, token: Token) -> PeekResult {
         self.io.peek(token)
+    }
+
+    fn security(&self, token: Token) -> Option<Security<'_>> {
+        self.io.security(token)
     }
 
     fn reserve(&mut self, connections: usize) {

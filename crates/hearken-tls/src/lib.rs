@@ -24,6 +24,16 @@ pub enum TlsVersion {
     Tls13,
 }
 
+impl TlsVersion {
+    /// Returns the name, as OpenSSL writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TlsVersion::Tls12 => "TLSv1.2",
+            TlsVersion::Tls13 => "TLSv1.3",
+        }
+    }
+}
+
 /// The parameters of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

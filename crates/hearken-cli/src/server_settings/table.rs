@@ -26,7 +26,7 @@ const fn section(
 pub(super) const SECTIONS: &[Section<Options>] = &[
     section("", "", "General settings", BOTH, always),
     section("static", "", "Static files", SERVE, always),
-    section("tls", "TLS", "Encryption of client connections", SERVE, tls),
+    section("tls", "TLS", "Encryption of client connections", BOTH, tls),
     section("upstreams", "Upstream servers", "Upstream servers", PROXY, reverse),
     section("health", "Upstream servers", "Health checks of upstream servers", PROXY, health),
     section(

@@ -172,6 +172,7 @@ fn required(table: &Table<Options>, setting: &Setting<Options>) -> &'static [&'s
         table::SERVE if is_key("static.root") => &[],
         table::SERVE if is_key("distribution") => &[".", "--model=hybrid"],
         table::SERVE if is_key("tls.") && setting.name() != "cert" => &[".", "--tls-cert=c"],
+        _ if is_key("tls.") && setting.name() != "cert" => &["--to=b:1", "--tls-cert=c"],
         table::SERVE => &["."],
         _ if is_key("forward.") => &["--forward"],
         _ if is_key("health.") && setting.name() != "path" => &["--to=b:1", "--health-path=/"],

@@ -60,7 +60,8 @@ fn servers_have_these_flags() {
         "access-log admin allow as balance check config connect-timeout deny events experiment forward \
          header-timeout health-interval health-path help idle-timeout keepalive listen log-format \
          max-attempts max-body max-connections max-requests print-config proxy-protocol \
-         request-timeout response-timeout send-proxy-protocol to version via workers x-forwarded"
+         request-timeout response-timeout send-proxy-protocol tls-cert tls-client-ca tls-key \
+         tls-min-version to version via workers x-forwarded"
     );
 }
 

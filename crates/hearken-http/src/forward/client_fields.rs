@@ -10,6 +10,8 @@ use crate::scan;
 /// The client and the host that it requested.
 pub(super) struct ClientInfo<'a> {
     pub(super) client: Option<IpAddr>,
+    /// Whether the client uses TLS.
+    pub(super) is_secure: bool,
     /// Host that the client requested, or empty.
     pub(super) host: &'a [u8],
 }
@@ -44,11 +46,14 @@ impl ClientInfo<'_> {
             address::write(out, client);
         }
         if self.host.is_empty() {
-            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
-        } else {
-            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: ");
-            out.extend_from_slice(self.host);
+            return self.write_proto(out);
         }
+        let before_host: &[u8] = match self.is_secure {
+            false => b"\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: ",
+            true => b"\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: ",
+        };
+        out.extend_from_slice(before_host);
+        out.extend_from_slice(self.host);
     }
 
     /// Appends X-Forwarded fields with the client added to the received ones.
@@ -76,12 +81,22 @@ impl ClientInfo<'_> {
             out.truncate(start);
         }
         if !found.x_forwarded_proto {
-            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
+            self.write_proto(out);
         }
         if !found.x_forwarded_host && !self.host.is_empty() {
             out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
             out.extend_from_slice(self.host);
         }
+    }
+
+    fn scheme(&self) -> &'static [u8] {
+        if self.is_secure { b"https" } else { b"http" }
+    }
+
+    #[cold]
+    fn write_proto(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+        out.extend_from_slice(self.scheme());
     }
 
     #[inline(never)]
@@ -107,7 +122,8 @@ impl ClientInfo<'_> {
             }
             None => out.extend_from_slice(b"for=unknown"),
         }
-        out.extend_from_slice(b";proto=http");
+        out.extend_from_slice(b";proto=");
+        out.extend_from_slice(self.scheme());
         if !self.host.is_empty() {
             // A valid host contains no quotes and no backslashes.
             let quote: &[u8] =

@@ -15,7 +15,8 @@
 //! let rules = Rules::new("hearken", HeaderPolicy::Replace, HeaderPolicy::Remove, true);
 //! let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x\r\nX: y\r\nX-Forwarded-For: me\r\n\r\n";
 //! let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
-//! let to = RequestOptions { authority: b"", client: Some([10, 0, 0, 1].into()), keep_alive: true };
+//! let client = Some([10, 0, 0, 1].into());
+//! let to = RequestOptions { authority: b"", client, is_secure: false, keep_alive: true };
 //! let mut out = Vec::new();
 //! forward::request(&rules, &mut out, &request, &to);
 //! assert_eq!(

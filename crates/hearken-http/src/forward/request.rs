@@ -24,6 +24,8 @@ pub struct RequestOptions<'a> {
     pub authority: &'a [u8],
     /// Address of the client, if known.
     pub client: Option<IpAddr>,
+    /// Whether the client uses TLS, so that the scheme of its request is `https`.
+    pub is_secure: bool,
     /// Whether the connection to the server persists after the response.
     pub keep_alive: bool,
 }
@@ -57,7 +59,8 @@ impl FoundFields<'_> {
 /// the received body.
 pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestOptions<'_>) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
-    let info = ClientInfo { client: to.client, host: request.host.unwrap_or_default() };
+    let host = request.host.unwrap_or_default();
+    let info = ClientInfo { client: to.client, is_secure: to.is_secure, host };
     let span = &request.rewrite_span;
     // Nearly all requests need no second look at their lines.
     let is_simple = rules.preserve_host

@@ -22,7 +22,7 @@ fn transparent() -> Rules {
 }
 
 fn to(client: Option<IpAddr>) -> RequestOptions<'static> {
-    RequestOptions { authority: b"origin:81", client, keep_alive: true }
+    RequestOptions { authority: b"origin:81", client, is_secure: false, keep_alive: true }
 }
 
 fn client() -> Option<IpAddr> {
@@ -555,6 +555,29 @@ fn x_forwarded_fields_follow_the_policy() {
     let mapped = "::ffff:255.10.0.99".parse().ok();
     let want = "X-Forwarded-For: 255.10.0.99|X-Forwarded-Proto: http|X-Forwarded-Host: [::1]:80|";
     assert_eq!(client_fields(Replace, Keep, "[::1]:80", "", mapped), want);
+}
+
+#[test]
+fn the_scheme_of_clients_over_tls_is_https() {
+    use HeaderPolicy::{Append, Keep, Replace};
+    let secure = RequestOptions { is_secure: true, ..to(None) };
+    let with_host = "X-Forwarded-Proto: https|X-Forwarded-Host: a|";
+    for (x, forwarded, fields, want) in [
+        (Replace, Keep, "Host: a|", with_host),
+        (Append, Keep, "Host: a|", with_host),
+        (
+            Append,
+            Keep,
+            "Host: a|X-Forwarded-Host: b|",
+            "X-Forwarded-Host: b|X-Forwarded-Proto: https|",
+        ),
+        (Replace, Keep, "Host:|", "X-Forwarded-Proto: https|"),
+        (Keep, Replace, "Host: a|", "Forwarded: for=unknown;proto=https;host=a|"),
+    ] {
+        let bytes = format!("GET / HTTP/1.1|{fields}|").replace('|', "\r\n");
+        let got = forward_request(&Rules::new("", x, forwarded, true), &bytes, &secure);
+        assert!(got.ends_with(&format!("|{want}|").replace('|', "\r\n")), "{got}");
+    }
 }
 
 #[test]

@@ -190,8 +190,12 @@ impl Setting {
     }
 
     fn forward(&self, request: &Request<'_>) -> Vec<u8> {
-        let to =
-            RequestOptions { authority: b"o:9", client: self.client, keep_alive: self.keep_alive };
+        let to = RequestOptions {
+            authority: b"o:9",
+            client: self.client,
+            is_secure: false,
+            keep_alive: self.keep_alive,
+        };
         let mut out = Vec::new();
         forward::request(&self.rules(), &mut out, request, &to);
         out
@@ -457,7 +461,7 @@ proptest! {
                 prop_assert!(named);
             }
             prop_assert!(passes <= MAX_HOPS);
-            let to = RequestOptions { authority: b"o:9", client: setting.client, keep_alive: true };
+            let to = RequestOptions { authority: b"o:9", client: setting.client, is_secure: false, keep_alive: true };
             let mut out = Vec::new();
             forward::request(&rules, &mut out, &request, &to);
             bytes = out;

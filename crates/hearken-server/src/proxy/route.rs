@@ -307,7 +307,9 @@ impl Proxy {
             }
             _ => request.host.unwrap_or_default(),
         };
-        let to = RequestOptions { authority, client, keep_alive };
+        let token = cx.front.client(id);
+        let is_secure = token.is_some_and(|token| cx.io.security(token).is_some());
+        let to = RequestOptions { authority, client, is_secure, keep_alive };
         forward::request(&self.rules, &mut self.out, request, &to);
         exchange.state = State::Waiting {
             attempt,

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use hearken::io::{
     Address, CloseMode, Completion, CompletionKind, ConnectOptions, Io, ListenOptions, Outgoing,
-    PeekResult, Pool, Relay, SendOutcome, StreamSocket,
+    PeekResult, Pool, Relay, Security, SendOutcome, StreamSocket,
 };
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
@@ -526,6 +526,13 @@ impl<I: Io> Io for TlsIo<I> {
             Receiving::Open => self.core.io.peek(token),
             Receiving::Ended(_) | Receiving::Over => PeekResult::Ended,
         }
+    }
+
+    fn security(&self, token: Token) -> Option<Security<'_>> {
+        let info = self.session(token)?;
+        let mut security = Security::new(info.version.name());
+        (security.resumed, security.protocol) = (info.resumed, info.alpn);
+        Some(security)
     }
 
     fn reserve(&mut self, connections: usize) {

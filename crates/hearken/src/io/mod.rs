@@ -27,6 +27,7 @@ mod named;
 mod peek;
 pub mod readiness;
 mod relay;
+mod security;
 mod select;
 mod shared;
 #[cfg(feature = "simulation")]
@@ -38,6 +39,7 @@ pub use address::{Address, AddressError};
 pub use buffer::{Buffer, Pool};
 pub use named::UnknownName;
 pub use peek::PeekResult;
+pub use security::Security;
 pub use select::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
 pub use sockets::{StreamSocket, create_listener};
 
@@ -393,6 +395,13 @@ pub trait Io {
     /// token it returns [`PeekResult::Ended`]. One system call.
     fn peek(&self, token: Token) -> PeekResult {
         self.socket(token).map_or(PeekResult::Ended, peek::peek)
+    }
+
+    /// Returns the parameters of a connection under TLS, once its handshake is complete. `None` for
+    /// any other connection.
+    fn security(&self, token: Token) -> Option<Security<'_>> {
+        let _ = token;
+        None
     }
 
     /// Reserves table space for a number of connections, so that tables do not move as they grow.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::event::Token;
 use crate::io::{Address, CloseMode, Completion, CompletionKind, ConnectOptions, Io};
 use crate::io::{
-    ListenOptions, Outgoing, PeekResult, Pool, Relay, RelayEnd, SendOutcome, StreamSocket,
+    ListenOptions, Outgoing, PeekResult, Pool, Relay, RelayEnd, Security, SendOutcome, StreamSocket,
 };
 use crate::mechanism::Counters;
 use crate::timer::Time;
@@ -206,6 +206,10 @@ impl<I: Io> Io for Checked<I> {
             Err(_) => self.check_open_count(),
         }
         token
+    }
+
+    fn security(&self, token: Token) -> Option<Security<'_>> {
+        self.io.security(token)
     }
 
     fn reserve(&mut self, connections: usize) {

@@ -1,5 +1,5 @@
-//! `hearken serve` over TLS, with clients of rustls, curl and OpenSSL. Those two are skipped where they
-//! are not installed.
+//! Servers over TLS, with clients of rustls, curl and OpenSSL. Those two are skipped where they are
+//! not installed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,6 +17,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
 use crate::program::{Running, fails_with, site};
+
+mod proxy;
 
 /// A directory with files, a certificate for localhost, and its key.
 struct Site {
@@ -44,18 +46,17 @@ impl Site {
         self.certificate = cert.der().clone();
     }
 
-    /// Starts a server. Returns it and its port.
+    /// Starts a server for the files. Returns it and its port.
     fn serve(&self, more: &[&str]) -> (Running, u16) {
-        let files = ["cert.pem", "key.pem"].map(|name| self.path(name).display().to_string());
         let root = self.dir.path().to_str().unwrap();
-        let mut args = vec!["serve", root, "--listen", "127.0.0.1:0"];
-        args.extend(["--tls-cert", &files[0], "--tls-key", &files[1]]);
-        args.extend(more);
-        let mut server = Running::start(&args);
-        let line = server.line();
-        let port = line.strip_prefix("listening on https://127.0.0.1:");
-        let port = port.and_then(|rest| rest.split(' ').next()?.parse().ok());
-        (server, port.unwrap_or_else(|| panic!("{line:?}")))
+        self.start(&[&["serve", root], more].concat())
+    }
+
+    /// Starts a server with the certificate. Returns it and its port.
+    fn start(&self, command: &[&str]) -> (Running, u16) {
+        let files = ["cert.pem", "key.pem"].map(|name| self.path(name).display().to_string());
+        let tls = ["--listen", "127.0.0.1:0", "--tls-cert", &files[0], "--tls-key", &files[1]];
+        start(&[command, &tls].concat())
     }
 
     fn connect(&self, port: u16) -> StreamOwned<ClientConnection, TcpStream> {
@@ -72,6 +73,14 @@ impl Site {
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         StreamOwned::new(connection, socket)
     }
+}
+
+/// Starts a server over TLS. Returns it and its port.
+fn start(args: &[&str]) -> (Running, u16) {
+    let mut server = Running::start(args);
+    let line = server.line();
+    let (_, rest) = line.split_once(" on https://127.0.0.1:").unwrap_or_else(|| panic!("{line:?}"));
+    (server, rest.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// Returns the content of a file that takes many records.
