@@ -131,6 +131,10 @@ impl<I: Io> Io for ProgramIo<I> {
         self.io.security(token)
     }
 
+    fn is_misdirected(&self, token: Token, host: &[u8]) -> bool {
+        self.io.is_misdirected(token, host)
+    }
+
     fn reserve(&mut self, connections: usize) {
         self.io.reserve(connections);
     }

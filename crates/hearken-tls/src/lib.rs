@@ -46,4 +46,6 @@ pub struct SessionInfo<'a> {
     pub alpn: Option<&'a [u8]>,
     /// The peer's certificate (DER), if it sent one.
     pub peer_certificate: Option<&'a [u8]>,
+    /// The subject of the client's certificate (RFC 4514), if a server received one.
+    pub client_subject: Option<&'a str>,
 }

@@ -13,6 +13,8 @@ use rustls::unbuffered::{
 use rustls::{ClientConfig, CommonState, Error, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use crate::failure::TlsFailure;
+use crate::server::sites::{self, Sites};
+use crate::server::subject::subject;
 use crate::{SessionInfo, TlsVersion};
 
 /// Maximum size in bytes of the content of a record.
@@ -125,7 +127,27 @@ pub struct Session(Connection);
 
 enum Connection {
     Client(UnbufferedClientConnection),
-    Server(UnbufferedServerConnection),
+    Server(UnbufferedServerConnection, Site),
+}
+
+/// The result of a server's handshake that rustls does not store.
+struct Site {
+    sites: Arc<Sites>,
+    /// The certificate that the client's server name selected, if it sent a name.
+    selected: Option<u32>,
+    /// The subject of the client's certificate.
+    client_subject: Option<Box<str>>,
+}
+
+impl Site {
+    /// Records the state of a handshake after a step of it.
+    fn update(&mut self, connection: &CommonState) {
+        self.selected = sites::take_selected().or(self.selected);
+        if !connection.is_handshaking() {
+            let chain = connection.peer_certificates().unwrap_or_default();
+            self.client_subject = chain.first().and_then(subject);
+        }
+    }
 }
 
 impl Session {
@@ -136,14 +158,16 @@ impl Session {
         UnbufferedClientConnection::new(config, name).map(Connection::Client).map(Session)
     }
 
-    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Session, Error> {
-        UnbufferedServerConnection::new(config).map(Connection::Server).map(Session)
+    pub(crate) fn server(config: Arc<ServerConfig>, sites: Arc<Sites>) -> Result<Session, Error> {
+        let connection = UnbufferedServerConnection::new(config)?;
+        let site = Site { sites, selected: None, client_subject: None };
+        Ok(Session(Connection::Server(connection, site)))
     }
 
     fn common(&self) -> &CommonState {
         match &self.0 {
             Connection::Client(connection) => connection,
-            Connection::Server(connection) => connection,
+            Connection::Server(connection, _) => connection,
         }
     }
 
@@ -174,7 +198,21 @@ impl Session {
                 .peer_certificates()
                 .and_then(|chain| chain.first())
                 .map(|certificate| &**certificate),
+            client_subject: match &self.0 {
+                Connection::Server(_, site) => site.client_subject.as_deref(),
+                Connection::Client(_) => None,
+            },
         })
+    }
+
+    /// Returns whether the client selected a certificate by name, and another one covers `host`.
+    pub(crate) fn is_misdirected(&self, host: &[u8]) -> bool {
+        match &self.0 {
+            Connection::Server(_, Site { sites, selected: Some(selected), .. }) => {
+                sites.is_misdirected(*selected, host)
+            }
+            _ => false,
+        }
     }
 
     /// Processes all received bytes, which it decrypts in place, and then sends. Appends encrypted
@@ -189,7 +227,14 @@ impl Session {
     ) -> Progress {
         match &mut self.0 {
             Connection::Client(connection) => process(connection, incoming, send, wire, content),
-            Connection::Server(connection) => process(connection, incoming, send, wire, content),
+            Connection::Server(connection, site) => {
+                let was_handshaking = connection.is_handshaking();
+                let progress = process(connection, incoming, send, wire, content);
+                if was_handshaking {
+                    site.update(connection);
+                }
+                progress
+            }
         }
     }
 }

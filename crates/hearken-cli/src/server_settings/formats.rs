@@ -122,6 +122,12 @@ pub(super) const DURATION: Format<Duration> = durations(duration);
 pub(super) const TIMEOUT: Format<Duration> = durations(positive_duration);
 pub(super) const OPTIONAL_FILE: Format<Option<PathBuf>> =
     optional!("none", "FILE", file, |path| path.display().to_string());
+pub(super) const FILES: Format<PathBuf> = Format {
+    kind: Kind::List(None),
+    ..format("FILE", file, |path| Some(path.display().to_string()))
+};
+pub(super) const OPTIONAL_FILES: Format<Option<PathBuf>> =
+    Format { kind: Kind::List(None), ..OPTIONAL_FILE };
 pub(super) const LOG_FORMAT: Format<LogFormat> = choice!("FORMAT",
     "combined" => LogFormat::Combined = LogFormat::Combined,
     "json" => LogFormat::Json = LogFormat::Json);

@@ -62,9 +62,9 @@ fn hybrid(options: &Options) -> Result<(), &'static str> {
 }
 
 fn tls(options: &Options) -> Result<(), &'static str> {
-    match options.tls.cert {
-        Some(_) => Ok(()),
-        None => Err("has no effect without '--tls-cert' or 'tls.cert'"),
+    match options.tls.certs.is_empty() {
+        false => Ok(()),
+        true => Err("has no effect without '--tls-cert' or 'tls.cert'"),
     }
 }
 
@@ -388,29 +388,34 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .flag("log-format"),
     Setting {
         is_path: true,
-        ..setting! { Options, "tls.cert", f::OPTIONAL_FILE, |c| c.tls.cert,
-        "Serve over TLS, with the certificate in this PEM file" }
+        ..list! { Options, "tls.cert", f::FILES, |c| c.tls.certs,
+        "Serve over TLS, with the certificate in this PEM file (repeatable)" }
     }
     .flag("tls-cert")
+    .unset("none: plain HTTP", "[\"cert.pem\"]")
     .details(
-        "The certificates of its issuers follow the certificate. SIGHUP reads the files again; if \
-         they are invalid, the previous ones stay in use.",
+        "The certificates of its issuers follow the certificate. The name that a client requests \
+         selects among several; the first is the default. SIGHUP reads the files again; if they are \
+         invalid, the previous ones stay in use.",
     ),
     Setting {
         is_path: true,
-        ..setting! { Options, "tls.key", f::OPTIONAL_FILE, |c| c.tls.key,
-        "PEM file with the private key of the certificate" }
+        ..list! { Options, "tls.key", f::FILES, |c| c.tls.keys,
+        "PEM file with the private key of a certificate (repeatable)" }
     }
     .flag("tls-key")
-    .unset("the file of the certificate", "\"key.pem\""),
+    .unset("the files of the certificates", "[\"key.pem\"]")
+    .details("One for each certificate, in the same order."),
     setting! { Options, "tls.min-version", f::TLS_VERSION, |c| c.tls.min_version,
     "Lowest version of TLS" }
     .flag("tls-min-version"),
     Setting {
         is_path: true,
-        ..setting! { Options, "tls.ocsp", f::OPTIONAL_FILE, |c| c.tls.ocsp,
-        "File with an OCSP response to staple, in DER" }
-    },
+        ..list! { Options, "tls.ocsp", f::OPTIONAL_FILES, |c| c.tls.ocsp,
+        "Files with OCSP responses to staple, in DER" }
+    }
+    .unset("none", "[\"none\", \"response.der\"]")
+    .details("One for each certificate, in the same order, or none."),
     Setting {
         is_path: true,
         ..setting! { Options, "tls.client-ca", f::OPTIONAL_FILE, |c| c.tls.client_ca,

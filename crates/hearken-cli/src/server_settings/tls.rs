@@ -10,10 +10,11 @@ use hearken_tls::{ServerTls, TlsVersion};
 /// The settings of TLS, which is off without a certificate.
 #[derive(Clone)]
 pub(super) struct Tls {
-    pub(super) cert: Option<PathBuf>,
-    /// The file of the key; by default that of the certificate.
-    pub(super) key: Option<PathBuf>,
-    pub(super) ocsp: Option<PathBuf>,
+    pub(super) certs: Vec<PathBuf>,
+    /// The files of the keys, in the order of the certificates; by default those of the certificates.
+    pub(super) keys: Vec<PathBuf>,
+    /// The files of OCSP responses, in the order of the certificates.
+    pub(super) ocsp: Vec<Option<PathBuf>>,
     pub(super) min_version: TlsVersion,
     pub(super) client_ca: Option<PathBuf>,
     pub(super) client_auth: ClientAuth,
@@ -29,9 +30,9 @@ pub(super) enum ClientAuth {
 impl Default for Tls {
     fn default() -> Tls {
         Tls {
-            cert: None,
-            key: None,
-            ocsp: None,
+            certs: Vec::new(),
+            keys: Vec::new(),
+            ocsp: Vec::new(),
             min_version: TlsVersion::Tls12,
             client_ca: None,
             client_auth: ClientAuth::Required,
@@ -42,10 +43,14 @@ impl Default for Tls {
 impl Tls {
     /// Reads the files.
     pub(super) fn load(&self) -> Result<Option<ServerTls>, ServerTlsError> {
-        let Some(cert) = &self.cert else { return Ok(None) };
-        let mut files = CertificateFiles::new(cert, self.key.as_ref().unwrap_or(cert));
-        files.ocsp.clone_from(&self.ocsp);
-        let mut settings = ServerTlsSettings::new(files);
+        let mut files = self.certs.iter().enumerate().map(|(number, cert)| {
+            let mut files = CertificateFiles::new(cert, self.keys.get(number).unwrap_or(cert));
+            files.ocsp = self.ocsp.get(number).cloned().flatten();
+            files
+        });
+        let Some(first) = files.next() else { return Ok(None) };
+        let mut settings = ServerTlsSettings::new(first);
+        settings.certificates.extend(files);
         settings.min_version = self.min_version;
         settings.client_certificates = match (&self.client_ca, self.client_auth) {
             (None, _) => ClientCertificates::Off,

@@ -67,6 +67,7 @@ fn accepts(listen: SocketAddr, address: SocketAddr) -> bool {
 }
 
 fn limits(settings: &Settings, invalid: &mut Invalid) {
+    tls_files(settings, invalid);
     let server = &settings.config.server;
     let (target, header) = (server.limits.max_target_bytes, server.limits.max_head_bytes);
     if target > header && settings.is_set("limits.target") {
@@ -88,6 +89,21 @@ fn limits(settings: &Settings, invalid: &mut Invalid) {
     {
         let message = format!("the server listens on {listen} for clients; use another port");
         invalid.setting("admin.listen", 0, message);
+    }
+}
+
+/// Checks that each certificate has a key and an OCSP response, if any are given.
+fn tls_files(settings: &Settings, invalid: &mut Invalid) {
+    let tls = &settings.config.tls;
+    let certs = tls.certs.len();
+    for (key, given, name) in
+        [("tls.key", tls.keys.len(), "keys"), ("tls.ocsp", tls.ocsp.len(), "OCSP responses")]
+    {
+        if given != certs && settings.is_set(key) && certs > 0 {
+            let message =
+                format!("{given} {name} for {certs} certificates; give one for each certificate");
+            invalid.setting(key, given - 1, message);
+        }
     }
 }
 

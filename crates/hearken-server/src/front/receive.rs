@@ -19,6 +19,7 @@ use crate::runtime::proxy_protocol::{self, Parsed};
 pub(super) const MIN_RELAY_BYTES: u64 = 32 * 1024;
 /// Maximum number of bytes of rejected input that are stored for the log.
 const MAX_LOGGED_INPUT: usize = 256;
+const MISDIRECTED: &str = "the TLS connection is for another host";
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Front {
@@ -193,7 +194,13 @@ impl Front {
                 route: 0,
                 front: self,
             };
-            match handler.on_request(incoming, request) {
+            let handled = match request.host {
+                Some(host) if incoming.io.is_misdirected(token, host) => {
+                    incoming.respond_error(request, 421, MISDIRECTED)
+                }
+                _ => handler.on_request(incoming, request),
+            };
+            match handled {
                 Handled::Answered => {}
                 // A deferred request stores the bytes that follow it.
                 Handled::Stop | Handled::Deferred => return bytes.len(),

@@ -1,7 +1,7 @@
 //! The operations that [`Front`](super::Front) needs on client connections.
 
 use hearken::Token;
-use hearken::io::{Body, CloseMode, Outgoing, PeekResult, Relay, SendOutcome};
+use hearken::io::{Body, CloseMode, Io, Outgoing, PeekResult, Relay, SendOutcome};
 use hearken::timer::Time;
 
 /// Operations on client connections, each identified by a token.
@@ -51,6 +51,14 @@ pub(crate) trait Transport {
     /// Returns whether received input is pending, as far as the transport knows.
     fn has_input(&self, token: Token) -> bool {
         let _ = token;
+        false
+    }
+
+    /// Returns whether a request for `host` belongs on another connection, because the client
+    /// selected the certificate of another site.
+    #[inline]
+    fn is_misdirected(&self, token: Token, host: &[u8]) -> bool {
+        let _ = (token, host);
         false
     }
 
@@ -135,6 +143,11 @@ impl<I: Relay> Transport for I {
 
     fn has_input(&self, token: Token) -> bool {
         self.peek(token) == PeekResult::Bytes
+    }
+
+    #[inline]
+    fn is_misdirected(&self, token: Token, host: &[u8]) -> bool {
+        Io::is_misdirected(self, token, host)
     }
 
     fn relay_bytes(&mut self, from: Token, to: Token, max_bytes: u64) -> bool {

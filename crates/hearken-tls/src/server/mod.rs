@@ -16,11 +16,12 @@ use crate::session::Session;
 use crate::{Provider, TlsVersion, provider};
 
 mod certificate;
-mod resolver;
+pub(crate) mod sites;
+pub(crate) mod subject;
 mod tickets;
 
 use certificate::Certificate;
-use resolver::Resolver;
+use sites::Sites;
 use tickets::TicketKeys;
 
 /// The files of a certificate.
@@ -126,6 +127,7 @@ struct Shared {
 #[derive(Clone)]
 struct Current {
     config: Arc<ServerConfig>,
+    sites: Arc<Sites>,
     expires: SystemTime,
 }
 
@@ -175,7 +177,8 @@ impl ServerTls {
     }
 
     pub(crate) fn session(&self) -> Result<Session, rustls::Error> {
-        Session::server(self.current().config)
+        let Current { config, sites, .. } = self.current();
+        Session::server(config, sites)
     }
 }
 
@@ -195,7 +198,13 @@ fn read(
     let now = UnixTime::now();
     let mut certificates = Vec::new();
     for files in &settings.certificates {
-        certificates.push(Certificate::read(files, &settings.provider, now)?);
+        let certificate = Certificate::read(files, &settings.provider, now)?;
+        if certificate.names.is_empty() && !certificates.is_empty() {
+            let reason = "the certificate has no host name, so no client can select it; \
+                          add a subjectAltName, or remove it";
+            return Err(FileError::new(&files.certificate, reason).into());
+        }
+        certificates.push(certificate);
     }
     let expires = certificates.iter().map(|certificate| certificate.expires).min();
     let expires = expires.ok_or(ServerTlsError::NoCertificate)?;
@@ -217,7 +226,8 @@ fn read(
             )
         }
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates)));
+    let sites = Arc::new(Sites::new(certificates));
+    let mut config = builder.with_cert_resolver(Arc::clone(&sites) as _);
     config.alpn_protocols.clone_from(&settings.alpn);
     // By the cost of the suites, see `provider`.
     config.ignore_client_order = true;
@@ -231,7 +241,7 @@ fn read(
             config.send_tls13_tickets = 1;
         }
     }
-    Ok(Current { config: Arc::new(config), expires })
+    Ok(Current { config: Arc::new(config), sites, expires })
 }
 
 /// Reads the authorities that issue client certificates.

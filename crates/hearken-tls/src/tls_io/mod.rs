@@ -532,7 +532,13 @@ impl<I: Io> Io for TlsIo<I> {
         let info = self.session(token)?;
         let mut security = Security::new(info.version.name());
         (security.resumed, security.protocol) = (info.resumed, info.alpn);
+        security.client_subject = info.client_subject;
         Some(security)
+    }
+
+    fn is_misdirected(&self, token: Token, host: &[u8]) -> bool {
+        let connection = self.connections.get(token);
+        connection.is_some_and(|connection| connection.session.is_misdirected(host))
     }
 
     fn reserve(&mut self, connections: usize) {

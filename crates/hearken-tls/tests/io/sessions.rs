@@ -12,7 +12,7 @@ use hearken::io::sim::{Decisions, NetworkSettings, SimIo, SimIoSettings, World};
 use hearken::io::{Io, ListenOptions};
 use hearken_tls::server::{CertificateFiles, ClientCertificates, ServerTlsSettings};
 use hearken_tls::{ClientTls, ServerTls, TlsIo, TlsLimits, TlsVersion, provider};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
@@ -167,6 +167,8 @@ struct Outcome {
     certificate: Option<Vec<u8>>,
     /// Certificate of the client.
     client_certificate: Option<Vec<u8>>,
+    /// Subject of the client's certificate.
+    client_subject: Option<String>,
 }
 
 /// Connects, and exchanges a message. Returns the error of the client or of the server otherwise.
@@ -198,6 +200,7 @@ fn connect(server: &ServerTls, client: &ClientTls) -> Result<Outcome, ErrorKind>
         alpn: ours.alpn.map(<[u8]>::to_vec),
         certificate: ours.peer_certificate.map(<[u8]>::to_vec),
         client_certificate: theirs.peer_certificate.map(<[u8]>::to_vec),
+        client_subject: theirs.client_subject.map(str::to_owned),
     };
     near.io.shutdown(from);
     far.expect_end(to, b"request");
@@ -366,7 +369,10 @@ fn client_certificates_are_verified() {
     let (authority, foreign) = (Authority::new(), Authority::new());
     let (files, _) = authority.files("cert", &["a.example"]);
     let issue = |by: &Authority| {
-        by.issue("client", &CertificateParams::new(vec!["client".to_owned()]).unwrap())
+        let mut params = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "a, b");
+        params.distinguished_name.push(DnType::OrganizationName, "c");
+        by.issue("client", &params)
     };
     for versions in EACH {
         for is_required in [false, true] {
@@ -385,6 +391,7 @@ fn client_certificates_are_verified() {
             let certificate = identity.0.der().to_vec();
             let outcome = connect_as(Some(identity)).unwrap();
             assert_eq!(outcome.client_certificate, Some(certificate));
+            assert_eq!(outcome.client_subject.unwrap(), "O=c,CN=a\\, b");
             let without = connect_as(None);
             assert_eq!(without.is_err(), is_required, "{without:?}");
             assert!(connect_as(Some(issue(&foreign))).is_err());
@@ -395,6 +402,7 @@ fn client_certificates_are_verified() {
             assert!(!connect(&server, &client).unwrap().resumed);
             let resumed = connect(&server, &client).unwrap();
             assert!(resumed.resumed && resumed.client_certificate.is_some());
+            assert!(resumed.client_subject.is_some());
             server.reload().unwrap();
             assert!(!connect(&server, &client).unwrap().resumed);
         }

@@ -404,6 +404,14 @@ pub trait Io {
         None
     }
 
+    /// Returns whether a request for `host` belongs on another connection (RFC 9110 section 15.5.20):
+    /// the client selected a certificate by name, it does not cover `host`, and another one does.
+    #[inline]
+    fn is_misdirected(&self, token: Token, host: &[u8]) -> bool {
+        let _ = (token, host);
+        false
+    }
+
     /// Reserves table space for a number of connections, so that tables do not move as they grow.
     /// Memory is taken only as it is used. An implementation that accepts ahead of its caller does
     /// not exceed this number.

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use crate::program::{Running, fails_with, site};
 
 mod proxy;
+mod sites;
 
 /// A directory with files, a certificate for localhost, and its key.
 struct Site {
@@ -39,11 +40,8 @@ impl Site {
     }
 
     fn replace_certificate(&mut self) {
-        let names = ["localhost".to_owned()];
-        let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).unwrap();
-        fs::write(self.path("cert.pem"), cert.pem()).unwrap();
-        fs::write(self.path("key.pem"), signing_key.serialize_pem()).unwrap();
-        self.certificate = cert.der().clone();
+        self.certificate = self.issue("cert.pem", &["localhost"]);
+        fs::rename(self.path("cert.pem.key"), self.path("key.pem")).unwrap();
     }
 
     /// Starts a server for the files. Returns it and its port.
@@ -60,19 +58,37 @@ impl Site {
     }
 
     fn connect(&self, port: u16) -> StreamOwned<ClientConnection, TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(hearken_tls::provider())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        StreamOwned::new(connection, socket)
+        connect(port, &self.certificate, "localhost")
     }
+
+    /// Issues a certificate for names. Writes it to a file, and its key to one with `.key`.
+    fn issue(&self, file: &str, names: &[&str]) -> CertificateDer<'static> {
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).unwrap();
+        fs::write(self.path(file), cert.pem()).unwrap();
+        fs::write(self.path(&format!("{file}.key")), signing_key.serialize_pem()).unwrap();
+        cert.der().clone()
+    }
+}
+
+/// Connects to a server with this certificate and name.
+fn connect(
+    port: u16,
+    certificate: &CertificateDer<'static>,
+    name: &str,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(hearken_tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    StreamOwned::new(connection, socket)
 }
 
 /// Starts a server over TLS. Returns it and its port.

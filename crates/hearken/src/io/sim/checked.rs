@@ -212,6 +212,10 @@ impl<I: Io> Io for Checked<I> {
         self.io.security(token)
     }
 
+    fn is_misdirected(&self, token: Token, host: &[u8]) -> bool {
+        self.io.is_misdirected(token, host)
+    }
+
     fn reserve(&mut self, connections: usize) {
         self.io.reserve(connections);
     }
