@@ -8,7 +8,7 @@ use hearken::mechanism::bpf::{Programs, drop_privileges};
 use hearken::mechanism::{self, AUTO, SelectError};
 use hearken_server::runtime::metrics::Metrics;
 use hearken_server::{Config, Server};
-use hearken_tls::ServerTls;
+use hearken_tls::server::ServerTlsError;
 
 use crate::server_settings::{Options, SERVE, validate_serve};
 use crate::settings::arguments::{self, Configured, Matches};
@@ -148,8 +148,8 @@ pub(crate) fn serve(
         move || stopper.stop(),
         move || {
             log.reopen_log();
-            if let Some(Err(error)) = tls.as_ref().map(ServerTls::reload) {
-                eprintln!("hearken: {error}; the previous certificates stay in use");
+            if let Some(tls) = &tls {
+                report_reload(&tls.reload());
             }
         },
         move || report_waits(&metrics),
@@ -169,6 +169,17 @@ pub(crate) fn serve(
         report_waits(&at_end);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the result of reading certificates again.
+pub(crate) fn report_reload(result: &Result<(), ServerTlsError>) {
+    // Standard error may be closed.
+    let _ = match result {
+        Ok(()) => writeln!(io::stderr(), "hearken: certificates were read again"),
+        Err(error) => {
+            writeln!(io::stderr(), "hearken: {error}; the previous certificates stay in use")
+        }
+    };
 }
 
 /// Prints statistics of waits for events.

@@ -57,6 +57,7 @@ fn forwarded_request() {
             client: client[random.usize(..3)],
             keep_alive: random.bool(),
             is_secure: random.bool(),
+            subject: None,
         };
         let mut out = Vec::new();
         forward::request(&rules, &mut out, &received, &to);

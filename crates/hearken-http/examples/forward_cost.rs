@@ -90,7 +90,13 @@ fn main() {
                 _ => Some([192, 168, 10, 20].into()),
             };
             let authority = b"127.0.0.1:9000";
-            let to = RequestOptions { authority, client, is_secure: false, keep_alive: true };
+            let to = RequestOptions {
+                authority,
+                client,
+                is_secure: false,
+                keep_alive: true,
+                subject: None,
+            };
             let mut parser = RequestParser::new();
             let Ok(Some(mut request)) = parser.parse(bytes, &limits) else { return };
             for _ in 0..times {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hearken_tls::ServerTls;
+use hearken_tls::server::ServerTlsError;
 
 use crate::front::{HalfClose, Timeouts};
 use crate::proxy;
@@ -22,8 +23,12 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Settings of the listening socket and the event loops.
     pub event_loops: EventLoopConfig,
-    /// TLS of the listening socket. The caller can [reload](ServerTls::reload) a clone of it.
+    /// TLS of the listening socket. The server reads files that change again. The caller can also
+    /// [reload](ServerTls::reload) a clone.
     pub tls: Option<ServerTls>,
+    /// Function that reports that changed certificates and keys were read, or why they cannot be used.
+    /// A thread of the server calls it.
+    pub on_tls_reload: fn(&Result<(), ServerTlsError>),
     /// Timeouts of the client side.
     pub timeouts: Timeouts,
     /// Minimum rate in bytes per second at which a client must receive a response and send a
@@ -72,6 +77,7 @@ impl Config {
             routes: vec![Route { prefix: "/".to_owned(), handler }],
             event_loops: EventLoopConfig::default(),
             tls: None,
+            on_tls_reload: |_| (),
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),

@@ -15,6 +15,7 @@ use crate::proxy;
 use crate::routes::{Routes, Selected};
 use crate::runtime::access_log::AccessLog;
 use crate::runtime::administration::{AdminSources, UpstreamControl};
+use crate::runtime::certificate_watch::CertificateWatch;
 use crate::runtime::event_loops::Model;
 use crate::runtime::metrics::{Metrics, UpstreamStats};
 use crate::runtime::server::{self, Server, StartError, StopFlag, WorkerContext, start_workers};
@@ -73,6 +74,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let connects = service.connects();
     let mut server = match &config.tls {
         Some(tls) => {
+            metrics.set_tls(tls.clone());
             let service = TlsService { service, tls: tls.clone() };
             start_workers(loops, connects, log, &metrics, &service)?
         }
@@ -82,6 +84,9 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         None => start_workers(loops, connects, log, &metrics, &service)?,
     };
     server.add_warnings(warnings);
+    if let Some(tls) = &config.tls {
+        server.add_background(CertificateWatch::start(tls.clone(), config.on_tls_reload)?);
+    }
     let mut upstreams: Vec<Arc<dyn UpstreamControl>> = Vec::new();
     for (shared, mut threads) in proxies {
         let seed = RandomState::new().build_hasher().finish();
@@ -133,18 +138,20 @@ pub(crate) struct StaticService<F>(pub(crate) Service<F>);
 
 /// Creates the workers of a service, whose clients use TLS.
 #[derive(Clone)]
-struct TlsService<S> {
-    service: S,
+struct TlsService<F> {
+    service: Service<F>,
     tls: ServerTls,
 }
 
-impl<S: server::Service> server::Service for TlsService<S> {
+impl<F: Files> server::Service for TlsService<F> {
     fn worker<I: Relay + 'static>(
         self,
         io: I,
         context: &WorkerContext,
     ) -> Result<Box<dyn server::Worker>, StartError> {
-        let mut io = TlsIo::new(io, TlsLimits::default());
+        let mut limits = TlsLimits::default();
+        limits.handshake_timeout = self.service.config.timeouts.header;
+        let mut io = TlsIo::new(io, limits);
         io.set_accepts(Some(self.tls));
         self.service.worker(io, context)
     }

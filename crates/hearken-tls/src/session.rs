@@ -13,6 +13,7 @@ use rustls::unbuffered::{
 use rustls::{ClientConfig, CommonState, Error, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use crate::failure::TlsFailure;
+use crate::server::handshakes::HandshakeCounters;
 use crate::server::sites::{self, Sites};
 use crate::server::subject::subject;
 use crate::{SessionInfo, TlsVersion};
@@ -203,6 +204,14 @@ impl Session {
                 Connection::Client(_) => None,
             },
         })
+    }
+
+    /// Returns the counters of a server's handshakes.
+    pub(crate) fn handshakes(&self) -> Option<&HandshakeCounters> {
+        match &self.0 {
+            Connection::Server(_, site) => Some(&site.sites.counters),
+            Connection::Client(_) => None,
+        }
     }
 
     /// Returns whether the client selected a certificate by name, and another one covers `host`.

@@ -196,6 +196,8 @@ pub(super) const BALANCE: Format<Balance> = Format {
 };
 pub(super) const HEALTH_PATH: Format<Option<String>> = optional!("none", "PATH", path);
 pub(super) const HEALTH_HOST: Format<Option<String>> = optional!("none", "HOST", host);
+/// The name of a header field that the proxy adds.
+pub(super) const OPTIONAL_FIELD: Format<Option<String>> = optional!("none", "NAME", field_name);
 /// A status code, or `None` for the range of success and redirection.
 pub(super) const HEALTH_STATUS: Format<Option<u16>> = optional!("200-399", "STATUS", status);
 /// A name in `Via`; empty for none.
@@ -352,6 +354,28 @@ pub(crate) fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, S
 fn short(text: &str) -> Result<String, String> {
     match text.len() > MAX_TEXT {
         true => Err(format!("longer than {MAX_TEXT} bytes")),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Parses the name of a field that does not control the message.
+fn field_name(text: &str) -> Result<String, String> {
+    const RESERVED: [&str; 9] = [
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    if !is_token(text) {
+        return Err("expected a header field name, such as X-Client-Subject".to_owned());
+    }
+    match RESERVED.iter().any(|name| text.eq_ignore_ascii_case(name)) {
+        true => Err("the field controls the message; use another name".to_owned()),
         false => Ok(text.to_owned()),
     }
 }

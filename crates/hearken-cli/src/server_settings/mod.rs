@@ -141,6 +141,7 @@ impl Options {
         let mut config = Config { routes: Config::new(handler).routes, ..self.server };
         config.proxy_protocol =
             self.proxy_protocol.into_iter().flat_map(|it| it.networks).collect();
+        config.on_tls_reload = crate::serve::report_reload;
         config.event_loops.on_limit = |limit| {
             // Standard error may be closed.
             let _ = writeln!(io::stderr(), "hearken: {limit}");

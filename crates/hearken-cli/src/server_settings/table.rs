@@ -68,6 +68,13 @@ fn tls(options: &Options) -> Result<(), &'static str> {
     }
 }
 
+fn client_certificates(options: &Options) -> Result<(), &'static str> {
+    match options.tls.client_ca {
+        Some(_) => Ok(()),
+        None => Err("has no effect without '--tls-client-ca' or 'tls.client-ca'"),
+    }
+}
+
 fn reverse(options: &Options) -> Result<(), &'static str> {
     match options.is_forward {
         true => Err("has no effect in a forward proxy; remove it"),
@@ -377,6 +384,12 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "headers.host", f::KEEP_HOST, |c| c.proxy.fields.preserve_host,
     "Host sent to upstream servers" }
     .details("keep: the client's Host. upstream: the address of the server."),
+    setting! { Options, "headers.client-subject", f::OPTIONAL_FIELD, |c| c.proxy.fields.client_subject,
+    "Field for the subject of the client's certificate" }
+    .requires(client_certificates)
+    .details(
+        "The subject in the form of RFC 4514. The proxy removes fields of clients with this name.",
+    ),
     Setting {
         is_path: true,
         ..setting! { Options, "log.file", f::OPTIONAL_FILE, |c| c.server.access_log,
@@ -424,6 +437,17 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .flag("tls-client-ca"),
     setting! { Options, "tls.client-auth", f::CLIENT_AUTH, |c| c.tls.client_auth,
     "Whether clients must have a certificate, with tls.client-ca" },
+    Setting {
+        is_path: true,
+        ..setting! { Options, "tls.ticket-keys", f::OPTIONAL_FILE, |c| c.tls.ticket_keys,
+        "File with keys of session tickets that several servers share" }
+    }
+    .flag("tls-ticket-keys")
+    .unset("random keys", "\"ticket.keys\"")
+    .details(
+        "Lines of 32 or 80 bytes in Base64, or these bytes one after another. The first key encrypts, \
+         all decrypt. Change the file to rotate them. Random keys rotate every 12 hours.",
+    ),
     setting! { Options, "admin.listen", f::OPTIONAL_ADDRESS, |c| c.server.admin,
     "Address for metrics and control over HTTP" }
     .common_flag("admin")

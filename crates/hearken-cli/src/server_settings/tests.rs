@@ -113,6 +113,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("headers.x-forwarded", "append", "remove"),
     ("headers.forwarded", "keep", "replace"),
     ("headers.host", "upstream", "upstream"),
+    ("headers.client-subject", "X-Subject", "x"),
     ("log.file", "-", "/tmp/it's a \"log\""),
     ("log.format", "json", "json"),
     ("tls.cert", "cert.pem", "/etc/a b.pem"),
@@ -121,6 +122,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("tls.ocsp", "response.der", "/etc/a b.der"),
     ("tls.client-ca", "ca.pem", "/etc/a b.pem"),
     ("tls.client-auth", "optional", "optional"),
+    ("tls.ticket-keys", "ticket.keys", "/etc/a b.keys"),
     ("admin.listen", "127.0.0.1:9090", "[::]:0"),
     ("experiments.io", "wait-first", "wait-to-receive"),
     ("experiments.interest", "once", "every-state"),
@@ -172,6 +174,7 @@ fn required(table: &Table<Options>, setting: &Setting<Options>) -> &'static [&'s
         table::SERVE if is_key("static.root") => &[],
         table::SERVE if is_key("distribution") => &[".", "--model=hybrid"],
         table::SERVE if is_key("tls.") && setting.name() != "cert" => &[".", "--tls-cert=c"],
+        _ if is_key("headers.client-subject") => &["--to=b:1", "--tls-cert=c", "--tls-client-ca=a"],
         _ if is_key("tls.") && setting.name() != "cert" => &["--to=b:1", "--tls-cert=c"],
         table::SERVE => &["."],
         _ if is_key("forward.") => &["--forward"],
@@ -189,6 +192,7 @@ fn defaults_are_those_of_the_server() {
     "any-name".clone_into(&mut proxy.fields.via);
     let mut theirs = Config::proxy(proxy);
     theirs.event_loops.on_limit = ours.event_loops.on_limit;
+    theirs.on_tls_reload = ours.on_tls_reload;
     assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     let active = upstreams(&["--to", "a:1", "--health-path", "/"]).health;
     assert_eq!(format!("{active:?}"), format!("{:?}", Some(HealthCheck::default())));
@@ -196,6 +200,7 @@ fn defaults_are_those_of_the_server() {
     let ours = configured(&SERVE, &["."]);
     let mut theirs = Config::static_files(SiteConfig::default());
     theirs.event_loops.on_limit = ours.event_loops.on_limit;
+    theirs.on_tls_reload = ours.on_tls_reload;
     assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
 }
 

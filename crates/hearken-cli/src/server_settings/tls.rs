@@ -18,6 +18,8 @@ pub(super) struct Tls {
     pub(super) min_version: TlsVersion,
     pub(super) client_ca: Option<PathBuf>,
     pub(super) client_auth: ClientAuth,
+    /// The file of ticket keys.
+    pub(super) ticket_keys: Option<PathBuf>,
 }
 
 /// Whether clients must have a certificate, if there is an authority that issues them.
@@ -36,6 +38,7 @@ impl Default for Tls {
             min_version: TlsVersion::Tls12,
             client_ca: None,
             client_auth: ClientAuth::Required,
+            ticket_keys: None,
         }
     }
 }
@@ -52,6 +55,7 @@ impl Tls {
         let mut settings = ServerTlsSettings::new(first);
         settings.certificates.extend(files);
         settings.min_version = self.min_version;
+        settings.ticket_keys.clone_from(&self.ticket_keys);
         settings.client_certificates = match (&self.client_ca, self.client_auth) {
             (None, _) => ClientCertificates::Off,
             (Some(path), ClientAuth::Required) => ClientCertificates::Required(path.clone()),

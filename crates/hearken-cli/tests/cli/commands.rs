@@ -53,7 +53,7 @@ fn servers_have_these_flags() {
         sorted("serve"),
         "access-log admin as cache check config distribution dotfiles events experiment \
          header-timeout help idle-timeout listen log-format max-connections model print-config \
-         proxy-protocol tls-cert tls-client-ca tls-key tls-min-version version workers"
+         proxy-protocol tls-cert tls-client-ca tls-key tls-min-version tls-ticket-keys version workers"
     );
     assert_eq!(
         sorted("proxy"),
@@ -61,7 +61,7 @@ fn servers_have_these_flags() {
          header-timeout health-interval health-path help idle-timeout keepalive listen log-format \
          max-attempts max-body max-connections max-requests print-config proxy-protocol \
          request-timeout response-timeout send-proxy-protocol tls-cert tls-client-ca tls-key \
-         tls-min-version to version via workers x-forwarded"
+         tls-min-version tls-ticket-keys to version via workers x-forwarded"
     );
 }
 

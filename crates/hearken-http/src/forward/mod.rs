@@ -16,7 +16,7 @@
 //! let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x\r\nX: y\r\nX-Forwarded-For: me\r\n\r\n";
 //! let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
 //! let client = Some([10, 0, 0, 1].into());
-//! let to = RequestOptions { authority: b"", client, is_secure: false, keep_alive: true };
+//! let to = RequestOptions { authority: b"", client, is_secure: false, keep_alive: true, subject: None };
 //! let mut out = Vec::new();
 //! forward::request(&rules, &mut out, &request, &to);
 //! assert_eq!(
@@ -81,6 +81,8 @@ pub struct Rules {
     received_by: Box<[u8]>,
     /// Whether requests get an additional field that only serves to count hops.
     adds_cdn_loop: bool,
+    /// Name of the field with the subject of the client's certificate, or empty without one.
+    client_subject: Box<[u8]>,
     /// End of a head received in HTTP/1.1: CRLF, Via line and blank line.
     end_11: Box<[u8]>,
     /// End of a head received in HTTP/1.0.
@@ -107,8 +109,16 @@ impl Rules {
             }
         };
         let (end_11, end_10) = (end(b"1.1"), end(b"1.0"));
-        let adds_cdn_loop = false;
-        Rules { x_forwarded, forwarded, preserve_host, received_by, adds_cdn_loop, end_11, end_10 }
+        Rules {
+            x_forwarded,
+            forwarded,
+            preserve_host,
+            received_by,
+            adds_cdn_loop: false,
+            client_subject: Box::default(),
+            end_11,
+            end_10,
+        }
     }
 
     /// Makes each forwarded request have more [hops](count_hops) than it had when received.
@@ -117,6 +127,19 @@ impl Rules {
     pub fn with_hop_count(self) -> Rules {
         let grows = !self.received_by.is_empty() || self.forwarded == HeaderPolicy::Append;
         Rules { adds_cdn_loop: !grows, ..self }
+    }
+
+    /// Sends the subject of the client's certificate in a field with this name, a token. Received
+    /// fields with the name are removed, also with `_` in place of `-`.
+    pub fn with_client_subject(self, name: &str) -> Rules {
+        Rules { client_subject: name.as_bytes().into(), ..self }
+    }
+
+    /// Returns whether a received field could be read as the one with the client's subject.
+    fn is_client_subject(&self, name: &[u8]) -> bool {
+        let normal = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        name.len() == self.client_subject.len()
+            && name.iter().map(normal).eq(self.client_subject.iter().map(normal))
     }
 
     /// Returns the end of a head that was received in this version.

@@ -26,6 +26,8 @@ pub struct RequestOptions<'a> {
     pub client: Option<IpAddr>,
     /// Whether the client uses TLS, so that the scheme of its request is `https`.
     pub is_secure: bool,
+    /// Subject of the client's certificate, in printable ASCII, if it has one.
+    pub subject: Option<&'a str>,
     /// Whether the connection to the server persists after the response.
     pub keep_alive: bool,
 }
@@ -64,6 +66,7 @@ pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &Req
     let span = &request.rewrite_span;
     // Nearly all requests need no second look at their lines.
     let is_simple = rules.preserve_host
+        && rules.client_subject.is_empty()
         && request.present.is_simple()
         && has_common_first_line(request, head)
         && span.is_all_removed();
@@ -108,6 +111,7 @@ fn rewrite_request(
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
     let present = request.present;
     let keeps_start = rules.preserve_host
+        && rules.client_subject.is_empty()
         && present.host_is_first()
         && !present.has(FieldSet::NOMINATED)
         && has_common_first_line(request, head);
@@ -118,7 +122,7 @@ fn rewrite_request(
     let nominated =
         present.has(FieldSet::NOMINATED).then(|| Nominated::from_fields(request.fields()));
     let span = match request.rewrite_span.range(request.bytes.len()) {
-        _ if nominated.is_some() => from..head.len(),
+        _ if nominated.is_some() || !rules.client_subject.is_empty() => from..head.len(),
         _ if request.rewrite_span.is_empty() => head.len()..head.len(),
         span => span.start.max(from)..span.end,
     };
@@ -135,6 +139,7 @@ fn rewrite_request(
             _ => false,
         };
         match kind {
+            _ if rules.is_client_subject(field.name()) => false,
             FieldKind::Other => !is_nominated(),
             FieldKind::HopByHop | FieldKind::Host | FieldKind::Expect | FieldKind::Proxy => false,
             FieldKind::ContentLength if is_canonical_length(field.line) => true,
@@ -187,6 +192,12 @@ fn rewrite_request(
         head::write_decimal(out, remaining.saturating_sub(1));
     }
     info.write(rules, out, request, &found);
+    if let Some(subject) = to.subject.filter(|_| !rules.client_subject.is_empty()) {
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&rules.client_subject);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(subject.as_bytes());
+    }
     if rules.adds_cdn_loop {
         out.extend_from_slice(CDN_LOOP);
     }

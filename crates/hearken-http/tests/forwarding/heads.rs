@@ -22,7 +22,13 @@ fn transparent() -> Rules {
 }
 
 fn to(client: Option<IpAddr>) -> RequestOptions<'static> {
-    RequestOptions { authority: b"origin:81", client, is_secure: false, keep_alive: true }
+    RequestOptions {
+        authority: b"origin:81",
+        client,
+        is_secure: false,
+        keep_alive: true,
+        subject: None,
+    }
 }
 
 fn client() -> Option<IpAddr> {
@@ -578,6 +584,26 @@ fn the_scheme_of_clients_over_tls_is_https() {
         let got = forward_request(&Rules::new("", x, forwarded, true), &bytes, &secure);
         assert!(got.ends_with(&format!("|{want}|").replace('|', "\r\n")), "{got}");
     }
+}
+
+#[test]
+fn the_subject_of_the_client_replaces_received_ones() {
+    let subject = Some("CN=a");
+    let with = |name: &str, subject, fields: &str| {
+        let rules = transparent().with_client_subject(name);
+        let bytes = format!("GET / HTTP/1.1|Host: a|{fields}|").replace('|', "\r\n");
+        forward_request(&rules, &bytes, &RequestOptions { subject, ..to(None) })
+            .replace("\r\n", "|")
+    };
+    let start = "GET / HTTP/1.1|Host: a|";
+    for fields in ["", "X-Subject: CN=b|", "x_subject: CN=b|A: b|X-SUBJECT: c|"] {
+        let rest = if fields.contains('A') && fields.contains("A: b") { "A: b|" } else { "" };
+        let want = format!("{start}{rest}X-Subject: CN=a||");
+        assert_eq!(with("X-Subject", subject, fields), want);
+        assert_eq!(with("X-Subject", None, fields), format!("{start}{rest}|"));
+    }
+    // Without a name, fields are not changed.
+    assert_eq!(with("", subject, "X-Subject: b|"), format!("{start}X-Subject: b||"));
 }
 
 #[test]

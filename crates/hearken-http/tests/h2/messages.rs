@@ -29,8 +29,13 @@ fn forwarded(request: &Request<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for preserve_host in [true, false] {
         let rules = Rules::new("proxy", HeaderPolicy::Append, HeaderPolicy::Replace, preserve_host);
-        let to =
-            RequestOptions { authority: b"up", client: None, is_secure: false, keep_alive: true };
+        let to = RequestOptions {
+            authority: b"up",
+            client: None,
+            is_secure: false,
+            keep_alive: true,
+            subject: None,
+        };
         forward::request(&rules, &mut out, request, &to);
     }
     out

@@ -194,6 +194,7 @@ impl Setting {
             authority: b"o:9",
             client: self.client,
             is_secure: false,
+            subject: None,
             keep_alive: self.keep_alive,
         };
         let mut out = Vec::new();
@@ -461,7 +462,7 @@ proptest! {
                 prop_assert!(named);
             }
             prop_assert!(passes <= MAX_HOPS);
-            let to = RequestOptions { authority: b"o:9", client: setting.client, is_secure: false, keep_alive: true };
+            let to = RequestOptions { authority: b"o:9", client: setting.client, is_secure: false, subject: None, keep_alive: true };
             let mut out = Vec::new();
             forward::request(&rules, &mut out, &request, &to);
             bytes = out;

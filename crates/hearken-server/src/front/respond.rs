@@ -71,7 +71,7 @@ impl Front {
                 self.await_client(io, token, head, request, status, length);
             } else {
                 if self.log.is_some() {
-                    self.log_now(token, request, status, length);
+                    self.log_now(io, token, request, status, length);
                 }
                 self.sent_at_once(io, token);
             }
@@ -80,7 +80,7 @@ impl Front {
         self.out.extend_from_slice(ready);
         if keep_alive && self.out.len() < MAX_GATHERED_BYTES && matches!(body, Body::None) {
             if self.log.is_some() {
-                self.log_now(token, request, status, length);
+                self.log_now(io, token, request, status, length);
             }
             return Handled::Answered;
         }
@@ -101,7 +101,7 @@ impl Front {
             return if keep_alive { Handled::Sending } else { Handled::Stop };
         }
         if self.log.is_some() {
-            self.log_now(token, request, status, length);
+            self.log_now(io, token, request, status, length);
         }
         self.sent_at_once(io, token);
         if keep_alive { Handled::Answered } else { Handled::Stop }
@@ -683,13 +683,14 @@ impl Front {
             metrics.record_duration(duration);
         }
         if self.log.is_some() {
-            self.log_ended(index, std::time::Duration::from_nanos(duration));
+            self.log_ended(io, index, std::time::Duration::from_nanos(duration));
         }
     }
 
     #[cold]
-    fn log_ended(&mut self, index: u32, duration: std::time::Duration) {
-        let peer = self.peer(self.requests[index].token);
+    fn log_ended<T: Transport>(&mut self, io: &T, index: u32, duration: std::time::Duration) {
+        let token = self.requests[index].token;
+        let (peer, security) = (self.peer(token), io.security_of(token));
         let request = &self.requests[index];
         let Some(log) = &mut self.log else { return };
         let parsed = request.request();
@@ -702,6 +703,8 @@ impl Front {
         let zero = std::time::Duration::ZERO;
         let end = RequestRecord {
             peer,
+            tls_version: security.map(|security| security.version),
+            client_subject: security.and_then(|security| security.client_subject),
             status: request.status,
             bytes_sent: request.sent,
             bytes_received: request.uploaded,
@@ -718,10 +721,24 @@ impl Front {
 
     /// Logs a request that was answered immediately.
     #[cold]
-    fn log_now(&mut self, token: Token, request: &Request<'_>, status: u16, length: u64) {
-        let peer = self.peer(token);
+    fn log_now<T: Transport>(
+        &mut self,
+        io: &T,
+        token: Token,
+        request: &Request<'_>,
+        status: u16,
+        length: u64,
+    ) {
+        let (peer, security) = (self.peer(token), io.security_of(token));
         let Some(log) = &mut self.log else { return };
-        let end = RequestRecord { peer, status, bytes_sent: length, ..RequestRecord::default() };
+        let end = RequestRecord {
+            peer,
+            tls_version: security.map(|security| security.version),
+            client_subject: security.and_then(|security| security.client_subject),
+            status,
+            bytes_sent: length,
+            ..RequestRecord::default()
+        };
         log.request(&self.date, Some(request), None, &end);
     }
 }

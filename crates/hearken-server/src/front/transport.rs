@@ -1,7 +1,7 @@
 //! The operations that [`Front`](super::Front) needs on client connections.
 
 use hearken::Token;
-use hearken::io::{Body, CloseMode, Io, Outgoing, PeekResult, Relay, SendOutcome};
+use hearken::io::{Body, CloseMode, Io, Outgoing, PeekResult, Relay, Security, SendOutcome};
 use hearken::timer::Time;
 
 /// Operations on client connections, each identified by a token.
@@ -52,6 +52,12 @@ pub(crate) trait Transport {
     fn has_input(&self, token: Token) -> bool {
         let _ = token;
         false
+    }
+
+    /// Returns the parameters of a connection under TLS.
+    fn security_of(&self, token: Token) -> Option<Security<'_>> {
+        let _ = token;
+        None
     }
 
     /// Returns whether a request for `host` belongs on another connection, because the client
@@ -143,6 +149,10 @@ impl<I: Relay> Transport for I {
 
     fn has_input(&self, token: Token) -> bool {
         self.peek(token) == PeekResult::Bytes
+    }
+
+    fn security_of(&self, token: Token) -> Option<Security<'_>> {
+        self.security(token)
     }
 
     #[inline]

@@ -189,6 +189,8 @@ pub struct Fields {
     pub forwarded: HeaderPolicy,
     /// Whether to send the client's Host to the server. Otherwise, Host is the server's address.
     pub preserve_host: bool,
+    /// Name of the field with the subject of the client's certificate, if any.
+    pub client_subject: Option<String>,
 }
 
 /// Timeouts of the upstream side.
@@ -283,6 +285,7 @@ impl Default for Fields {
             x_forwarded: HeaderPolicy::Replace,
             forwarded: HeaderPolicy::Remove,
             preserve_host: true,
+            client_subject: None,
         }
     }
 }

@@ -70,7 +70,8 @@ impl Proxy {
                 fields.forwarded,
                 fields.preserve_host,
             )
-            .with_hop_count(),
+            .with_hop_count()
+            .with_client_subject(fields.client_subject.as_deref().unwrap_or_default()),
             upstreams: destination.connections(),
             lifetimes: IdleLifetimes::new(destination.servers()),
             destination,

@@ -308,8 +308,14 @@ impl Proxy {
             _ => request.host.unwrap_or_default(),
         };
         let token = cx.front.client(id);
-        let is_secure = token.is_some_and(|token| cx.io.security(token).is_some());
-        let to = RequestOptions { authority, client, is_secure, keep_alive };
+        let security = token.and_then(|token| cx.io.security(token));
+        let to = RequestOptions {
+            authority,
+            client,
+            is_secure: security.is_some(),
+            subject: security.and_then(|security| security.client_subject),
+            keep_alive,
+        };
         forward::request(&self.rules, &mut self.out, request, &to);
         exchange.state = State::Waiting {
             attempt,

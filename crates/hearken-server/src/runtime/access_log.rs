@@ -150,6 +150,10 @@ impl Outcome {
 pub(crate) struct RequestRecord<'a> {
     /// Client address.
     pub(crate) peer: Option<IpAddr>,
+    /// Name of the TLS version, if the client uses TLS.
+    pub(crate) tls_version: Option<&'a str>,
+    /// Subject of the client's certificate.
+    pub(crate) client_subject: Option<&'a str>,
     /// Status sent to the client; 0 if none was sent.
     pub(crate) status: u16,
     /// Bytes of content sent to the client.

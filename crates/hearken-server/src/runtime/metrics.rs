@@ -7,6 +7,7 @@
 mod exposition;
 mod histogram;
 mod process;
+mod tls;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hearken::mechanism::Counters;
+use hearken_tls::ServerTls;
 
 use super::access_log::LogSink;
 
@@ -332,6 +334,8 @@ pub struct Metrics {
     is_summed: bool,
     /// Queue of the access log, which counts dropped lines.
     access_log: OnceLock<LogSink>,
+    /// TLS of the server, which counts handshakes.
+    tls: OnceLock<ServerTls>,
     /// Start time, since 1970-01-01 00:00:00 UTC.
     started: Duration,
 }
@@ -449,7 +453,13 @@ impl Metrics {
     pub fn new(workers: usize) -> Metrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Metrics { workers, is_summed: false, access_log: OnceLock::new(), started }
+        Metrics {
+            workers,
+            is_summed: false,
+            access_log: OnceLock::new(),
+            tls: OnceLock::new(),
+            started,
+        }
     }
 
     /// Makes the page show sums over all workers, because there are too many to show each.
@@ -460,6 +470,11 @@ impl Metrics {
     /// Adds the counters of the access log. Call it once.
     pub(crate) fn set_access_log(&self, log: LogSink) {
         let _ = self.access_log.set(log);
+    }
+
+    /// Adds the counters of TLS. Call it once.
+    pub(crate) fn set_tls(&self, tls: ServerTls) {
+        let _ = self.tls.set(tls);
     }
 
     /// Returns the statistics of waits for events, over all workers.

@@ -10,6 +10,7 @@
 //! | `limits`, [`limit_reached`] | limits of a worker; reports of exhausted limits |
 //! | [`access_log`] | access log and its writer thread |
 //! | [`metrics`] | counters and the metrics page |
+//! | `certificate_watch` | replaces TLS certificates when their files change |
 //! | `administration` | data and commands of the admin address |
 //! | `proxy_protocol`, [`network`] | PROXY protocol; networks that may use it |
 //! | `wait_meter` | measurements of waits for events |
@@ -19,6 +20,7 @@ pub(crate) mod acceptor;
 pub mod access_log;
 #[doc(hidden)]
 pub mod administration;
+pub(crate) mod certificate_watch;
 mod dispatcher;
 pub mod event_loops;
 pub(crate) mod group;

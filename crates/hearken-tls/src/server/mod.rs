@@ -1,8 +1,9 @@
 //! TLS of a server: certificates, versions, tickets and client certificates.
 
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::UnixTime;
@@ -16,12 +17,18 @@ use crate::session::Session;
 use crate::{Provider, TlsVersion, provider};
 
 mod certificate;
+pub(crate) mod handshakes;
 pub(crate) mod sites;
+mod stamps;
 pub(crate) mod subject;
+mod ticket_file;
 mod tickets;
 
 use certificate::Certificate;
+use handshakes::HandshakeCounters;
+pub use handshakes::{HandshakeStats, VersionStats};
 use sites::Sites;
+use stamps::Stamps;
 use tickets::TicketKeys;
 
 /// The files of a certificate.
@@ -78,6 +85,9 @@ pub struct ServerTlsSettings {
     /// Time for which sessions can be resumed, at least; their keys change at this interval. Zero
     /// turns resumption off.
     pub ticket_lifetime: Duration,
+    /// File with ticket keys, of which the first encrypts and all decrypt: lines of 32 or 80 bytes in
+    /// Base64, or these bytes one after another. By default the keys are random.
+    pub ticket_keys: Option<PathBuf>,
     /// Maximum number of bytes of content in a record that is sent.
     pub max_fragment: Option<usize>,
     /// The cryptography.
@@ -93,9 +103,36 @@ impl ServerTlsSettings {
             alpn: vec![b"http/1.1".to_vec()],
             client_certificates: ClientCertificates::Off,
             ticket_lifetime: Duration::from_secs(12 * 3600),
+            ticket_keys: None,
             max_fragment: None,
             provider: provider(),
         }
+    }
+}
+
+impl ServerTlsSettings {
+    /// Returns the state of all files.
+    fn stamps(&self) -> Stamps {
+        let certificates = self.certificates.iter();
+        let files = certificates
+            .flat_map(|files| [Some(&files.certificate), Some(&files.key), files.ocsp.as_ref()]);
+        let authorities = match &self.client_certificates {
+            ClientCertificates::Off => None,
+            ClientCertificates::Optional(path) | ClientCertificates::Required(path) => Some(path),
+        };
+        let files = files.chain([authorities, self.ticket_keys.as_ref()]);
+        Stamps::of(files.flatten().map(PathBuf::as_path))
+    }
+
+    /// Returns bytes in which servers must agree to accept each other's tickets. A resumed session is
+    /// not verified again.
+    fn ticket_context(&self) -> Result<Vec<u8>, FileError> {
+        let (mode, authorities) = match &self.client_certificates {
+            ClientCertificates::Off => (0, Vec::new()),
+            ClientCertificates::Optional(path) => (1, pem::read(path)?),
+            ClientCertificates::Required(path) => (2, pem::read(path)?),
+        };
+        Ok([vec![mode], authorities].concat())
     }
 }
 
@@ -122,13 +159,26 @@ struct Shared {
     settings: ServerTlsSettings,
     current: RwLock<Current>,
     tickets: Option<Arc<TicketKeys>>,
+    handshakes: Arc<HandshakeCounters>,
+    failed_reloads: AtomicU64,
+    files: Mutex<Files>,
+}
+
+/// The files of the settings.
+#[derive(Default)]
+struct Files {
+    /// Their state before they were read.
+    read: Stamps,
+    /// Their state at the last check.
+    seen: Stamps,
 }
 
 #[derive(Clone)]
 struct Current {
     config: Arc<ServerConfig>,
     sites: Arc<Sites>,
-    expires: SystemTime,
+    /// The times at which the certificates expire.
+    expires: Arc<[SystemTime]>,
 }
 
 impl ServerTls {
@@ -145,8 +195,18 @@ impl ServerTls {
                 Some(Arc::new(keys.map_err(|error| setup_error(&error))?))
             }
         };
-        let current = RwLock::new(read(&settings, tickets.as_ref())?);
-        Ok(ServerTls(Arc::new(Shared { settings, current, tickets })))
+        let handshakes = Arc::new(HandshakeCounters::default());
+        let stamps = settings.stamps();
+        let current = RwLock::new(read(&settings, tickets.as_ref(), &handshakes)?);
+        if let (Some(tickets), Some(path)) = (&tickets, &settings.ticket_keys) {
+            let secrets = ticket_file::read(path)?;
+            let context = settings.ticket_context()?;
+            tickets.replace_by(&secrets, &context).map_err(|error| setup_error(&error))?;
+        }
+        let files = Mutex::new(Files { read: stamps.clone(), seen: stamps });
+        let failed_reloads = AtomicU64::new(0);
+        let shared = Shared { settings, current, tickets, handshakes, failed_reloads, files };
+        Ok(ServerTls(Arc::new(shared)))
     }
 
     /// Reads the files again, for later connections. After an error, the previous certificates remain
@@ -155,21 +215,69 @@ impl ServerTls {
     /// # Errors
     /// As [`load`](ServerTls::load).
     pub fn reload(&self) -> Result<(), ServerTlsError> {
-        let Shared { settings, current, tickets } = &*self.0;
-        let new = read(settings, tickets.as_ref())?;
-        // A resumed session is not verified again, so the authorities of old tickets may differ.
-        if settings.client_certificates != ClientCertificates::Off
-            && let Some(tickets) = tickets
-        {
-            tickets.replace().map_err(|error| setup_error(&error))?;
+        // They may change while they are read.
+        let stamps = self.0.settings.stamps();
+        self.files().read = stamps;
+        let result = self.read_again();
+        if result.is_err() {
+            self.0.failed_reloads.fetch_add(1, Relaxed);
+        }
+        result
+    }
+
+    fn read_again(&self) -> Result<(), ServerTlsError> {
+        let Shared { settings, current, tickets, handshakes, .. } = &*self.0;
+        let new = read(settings, tickets.as_ref(), handshakes)?;
+        if let Some(tickets) = tickets {
+            let replaced = match &settings.ticket_keys {
+                Some(path) => {
+                    tickets.replace_by(&ticket_file::read(path)?, &settings.ticket_context()?)
+                }
+                // A resumed session is not verified again, so the authorities of old tickets may
+                // differ.
+                None if settings.client_certificates != ClientCertificates::Off => {
+                    tickets.replace()
+                }
+                None => Ok(()),
+            };
+            replaced.map_err(|error| setup_error(&error))?;
         }
         *current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
 
-    /// Returns the time at which the first certificate expires.
-    pub fn expires(&self) -> SystemTime {
-        self.current().expires
+    /// [Reloads](ServerTls::reload) files that have changed since they were read, and not since the
+    /// last call, because a key and its certificate are not replaced at the same moment. Returns
+    /// `None` if it did not read them. Call it at an interval.
+    pub fn reload_changed(&self) -> Option<Result<(), ServerTlsError>> {
+        let now = self.0.settings.stamps();
+        let has_settled = {
+            let mut files = self.files();
+            let is_stable = files.seen == now;
+            files.seen = now;
+            is_stable && files.seen != files.read
+        };
+        has_settled.then(|| self.reload())
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the files of the certificates, and the times at which they expire.
+    pub fn expiries(&self) -> Vec<(&Path, SystemTime)> {
+        let files = self.0.settings.certificates.iter().map(|files| &*files.certificate);
+        files.zip(self.current().expires.iter().copied()).collect()
+    }
+
+    /// Returns the numbers of handshakes.
+    pub fn handshakes(&self) -> HandshakeStats {
+        self.0.handshakes.stats()
+    }
+
+    /// Returns the number of reloads that failed.
+    pub fn failed_reloads(&self) -> u64 {
+        self.0.failed_reloads.load(Relaxed)
     }
 
     fn current(&self) -> Current {
@@ -190,6 +298,7 @@ fn setup_error(error: &rustls::Error) -> ServerTlsError {
 fn read(
     settings: &ServerTlsSettings,
     tickets: Option<&Arc<TicketKeys>>,
+    handshakes: &Arc<HandshakeCounters>,
 ) -> Result<Current, ServerTlsError> {
     let versions: &[&SupportedProtocolVersion] = match settings.min_version {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
@@ -206,8 +315,10 @@ fn read(
         }
         certificates.push(certificate);
     }
-    let expires = certificates.iter().map(|certificate| certificate.expires).min();
-    let expires = expires.ok_or(ServerTlsError::NoCertificate)?;
+    if certificates.is_empty() {
+        return Err(ServerTlsError::NoCertificate);
+    }
+    let expires = certificates.iter().map(|certificate| certificate.expires).collect();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&settings.provider))
         .with_protocol_versions(versions)
         .map_err(|error| setup_error(&error))?;
@@ -226,7 +337,7 @@ fn read(
             )
         }
     };
-    let sites = Arc::new(Sites::new(certificates));
+    let sites = Arc::new(Sites::new(certificates, Arc::clone(handshakes)));
     let mut config = builder.with_cert_resolver(Arc::clone(&sites) as _);
     config.alpn_protocols.clone_from(&settings.alpn);
     // By the cost of the suites, see `provider`.
@@ -245,7 +356,7 @@ fn read(
 }
 
 /// Reads the authorities that issue client certificates.
-fn read_roots(path: &std::path::Path) -> Result<RootCertStore, FileError> {
+fn read_roots(path: &Path) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     for (number, certificate) in pem::certificates(path)? {
         roots.add(certificate).map_err(|error| {

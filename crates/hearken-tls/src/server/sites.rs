@@ -8,6 +8,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::certificate::Certificate;
+use super::handshakes::HandshakeCounters;
 
 thread_local! {
     /// The certificate that a handshake on this thread has selected by name. rustls does not return
@@ -29,16 +30,19 @@ pub(crate) struct Sites {
     exact: HashMap<String, Vec<u32>>,
     /// Certificates by the domain below the wildcard label.
     wildcard: HashMap<String, Vec<u32>>,
+    /// Counters of the server.
+    pub(crate) counters: Arc<HandshakeCounters>,
 }
 
 impl Sites {
     /// Creates one. The first certificate is the default, with those that have its names.
-    pub(super) fn new(certificates: Vec<Certificate>) -> Sites {
+    pub(super) fn new(certificates: Vec<Certificate>, counters: Arc<HandshakeCounters>) -> Sites {
         let mut sites = Sites {
             certificates: Vec::new(),
             default: Vec::new(),
             exact: HashMap::new(),
             wildcard: HashMap::new(),
+            counters,
         };
         let first_names = certificates.first().map(|first| first.names.clone()).unwrap_or_default();
         for (number, Certificate { key, names, .. }) in (0..).zip(certificates) {

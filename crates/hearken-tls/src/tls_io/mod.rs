@@ -81,6 +81,9 @@ pub struct TlsIo<I> {
     listeners: Vec<(Token, ServerTls)>,
     /// Number of connections that the caller has closed and the transport has not.
     lingering: usize,
+    /// A connection that the transport has closed, until the caller has handled its last completion
+    /// and may have logged its session.
+    ended: Option<Token>,
 }
 
 /// The transport, and what all connections share.
@@ -170,6 +173,7 @@ impl<I: Io> TlsIo<I> {
             connects: None,
             listeners: Vec::new(),
             lingering: 0,
+            ended: None,
         }
     }
 
@@ -228,8 +232,12 @@ impl<I: Io> TlsIo<I> {
             CompletionKind::Sent(result) => {
                 let is_ok = result.is_ok();
                 if self.core.on_sent(connection, result) {
-                    self.forget(token);
-                    return if is_lingering { None } else { report(CompletionKind::Sent(Ok(()))) };
+                    if is_lingering {
+                        self.forget(token);
+                        return None;
+                    }
+                    self.ended = Some(token);
+                    return report(CompletionKind::Sent(Ok(())));
                 }
                 debug_assert!(is_ok || !is_lingering);
                 None
@@ -566,6 +574,9 @@ impl<I: Io> Io for TlsIo<I> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
+        if let Some(token) = self.ended.take() {
+            self.forget(token);
+        }
         while !self.core.turn.is_transport_done {
             if std::mem::take(&mut self.core.turn.prefers_ready)
                 && let Some(completion) = self.next_ready()

@@ -157,6 +157,10 @@ impl<I: Io> Core<I> {
     fn on_handshake_complete(&mut self, connection: &mut Connection) {
         connection.phase = Phase::Open;
         self.end_handshake(connection);
+        let Connection { session, .. } = &*connection;
+        if let (Some(counters), Some(info)) = (session.handshakes(), session.info()) {
+            counters.record_complete(&info);
+        }
         if connection.session.is_client() {
             connection.connected = Some(Ok(()));
         }
@@ -179,6 +183,11 @@ impl<I: Io> Core<I> {
     /// Fails the connection.
     pub(super) fn fail(&mut self, connection: &mut Connection, error: io::Error) {
         let is_established = connection.phase == Phase::Open || !connection.session.is_client();
+        if connection.phase == Phase::Handshake
+            && let Some(counters) = connection.session.handshakes()
+        {
+            counters.record_failure(error.get_ref().and_then(|error| error.downcast_ref()));
+        }
         connection.phase = Phase::Failed;
         self.end_handshake(connection);
         if is_established {
@@ -217,17 +226,14 @@ impl<I: Io> Core<I> {
     /// Handles the deadline of the transport. Returns whether it is reported.
     pub(super) fn on_deadline(&mut self, connection: &mut Connection, now: Time) -> bool {
         let Some(handshake) = &mut connection.handshake else { return true };
-        if handshake.deadline.take_if(|deadline| *deadline <= now).is_some() {
-            self.io.set_deadline(connection.token, Some(handshake.ends));
-            return true;
-        }
         if handshake.ends <= now {
             self.fail(connection, TlsFailure::Timeout.into());
-        } else {
-            let next = handshake.deadline.map_or(handshake.ends, |at| at.min(handshake.ends));
-            self.io.set_deadline(connection.token, Some(next));
+            return false;
         }
-        false
+        let is_reported = handshake.deadline.take_if(|deadline| *deadline <= now).is_some();
+        let next = handshake.deadline.map_or(handshake.ends, |at| at.min(handshake.ends));
+        self.io.set_deadline(connection.token, Some(next));
+        is_reported
     }
 
     /// Starts or stops the transport as the state requires.

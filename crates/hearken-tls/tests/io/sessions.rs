@@ -31,6 +31,9 @@ pub(crate) fn tests() -> Tests {
         application_protocols_are_negotiated
         sessions_resume_with_any_worker_and_after_a_reload
         reloads_replace_certificates_and_keep_them_after_an_error
+        changed_files_are_read_when_they_have_settled
+        servers_share_ticket_keys_from_a_file
+        handshakes_are_counted
         client_certificates_are_verified
         stapled_responses_are_sent
         streams_without_close_notify_fail
@@ -308,7 +311,7 @@ fn versions_below_the_minimum_are_refused() {
     let server = ServerTls::load(ServerTlsSettings::new(files)).unwrap();
     let outcome = connect(&server, &authority.client("a.example").tls()).unwrap();
     assert_eq!(outcome.version, TlsVersion::Tls13);
-    assert!(server.expires() > std::time::SystemTime::now());
+    assert!(server.expiries()[0].1 > std::time::SystemTime::now());
 }
 
 fn application_protocols_are_negotiated() {
@@ -363,6 +366,83 @@ fn reloads_replace_certificates_and_keep_them_after_an_error() {
     fs::write(&files.key, "").unwrap();
     assert!(server.reload().unwrap_err().to_string().contains("cert.key"));
     assert_eq!(current(), second);
+}
+
+fn changed_files_are_read_when_they_have_settled() {
+    let authority = Authority::new();
+    let (files, first) = authority.files("cert", &["a.example"]);
+    let server = ServerTls::load(ServerTlsSettings::new(files.clone())).unwrap();
+    let current =
+        || connect(&server, &authority.client("a.example").tls()).unwrap().certificate.unwrap();
+    assert!(server.reload_changed().is_none() && server.reload_changed().is_none());
+    let (_, second) = authority.files("cert", &["a.example"]);
+    assert!(server.reload_changed().is_none());
+    assert_eq!(current(), first);
+    server.reload_changed().unwrap().unwrap();
+    assert_eq!(current(), second);
+    assert!(server.reload_changed().is_none());
+    // An error is reported once.
+    fs::remove_file(&files.key).unwrap();
+    assert!(server.reload_changed().is_none());
+    server.reload_changed().unwrap().unwrap_err();
+    assert!(server.reload_changed().is_none());
+    assert_eq!((current(), server.failed_reloads()), (second, 1));
+}
+
+fn servers_share_ticket_keys_from_a_file() {
+    let authority = Authority::new();
+    let (files, _) = authority.files("cert", &["a.example"]);
+    let keys = authority.path("keys");
+    let load = |change: fn(&mut ServerTlsSettings)| {
+        let mut settings = ServerTlsSettings::new(files.clone());
+        settings.ticket_keys = Some(keys.clone());
+        change(&mut settings);
+        ServerTls::load(settings)
+    };
+    // Two keys of 32 bytes.
+    let [old, new] = ["QUFB", "QkJC"].map(|part| format!("{}QQ==\n", part.repeat(10)));
+    let [old, new] = [old, new].map(|line| line.replace("QQ==", "QUE="));
+    fs::write(&keys, format!("# comment\n\n{old}")).unwrap();
+    let (one, other) = (load(|_| ()).unwrap(), load(|_| ()).unwrap());
+    for versions in EACH {
+        let client = Client { versions, ..authority.client("a.example") }.tls();
+        assert!(!connect(&one, &client).unwrap().resumed);
+        assert!(connect(&other, &client).unwrap().resumed);
+    }
+    // A new key encrypts, and the old one still decrypts.
+    let client = authority.client("a.example").tls();
+    assert!(!connect(&one, &client).unwrap().resumed);
+    fs::write(&keys, format!("{new}{old}")).unwrap();
+    other.reload().unwrap();
+    assert!(connect(&other, &client).unwrap().resumed);
+    fs::write(&keys, [b'B'; 32]).unwrap();
+    assert!(other.reload().unwrap_err().to_string().contains("line 1: expected 32 or 80 bytes"));
+    assert!(connect(&other, &client).unwrap().resumed);
+    // Binary keys, and none.
+    fs::write(&keys, [0xff; 160]).unwrap();
+    other.reload().unwrap();
+    assert!(!connect(&other, &client).unwrap().resumed);
+    fs::write(&keys, [0xff; 33]).unwrap();
+    let error = load(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("expected keys of 32 or 80 bytes"), "{error}");
+}
+
+fn handshakes_are_counted() {
+    let authority = Authority::new();
+    let (files, _) = authority.files("cert", &["a.example"]);
+    let server = ServerTls::load(ServerTlsSettings::new(files)).unwrap();
+    for versions in EACH {
+        let client = Client { versions, ..authority.client("a.example") }.tls();
+        for _ in 0..2 {
+            connect(&server, &client).unwrap();
+        }
+    }
+    connect(&server, &authority.client("b.example").tls()).unwrap_err();
+    let stats = server.handshakes();
+    let complete = stats.complete.map(|it| (it.version, it.full, it.resumed));
+    assert_eq!(complete, [("TLSv1.2", 1, 1), ("TLSv1.3", 1, 1)]);
+    let failed = stats.failed.iter().map(|(_, count)| count).sum::<u64>();
+    assert_eq!((failed, stats.failed.contains(&("alert", 1))), (1, true));
 }
 
 fn client_certificates_are_verified() {

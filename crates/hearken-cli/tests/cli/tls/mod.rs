@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use crate::program::{Running, fails_with, site};
 
+mod operations;
 mod proxy;
 mod sites;
 

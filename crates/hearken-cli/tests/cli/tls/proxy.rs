@@ -7,9 +7,9 @@ use std::thread;
 
 use super::{Site, request};
 
-/// A server over TCP that answers each connection with one response. Returns its address and the
-/// heads that it receives.
-fn origin() -> (String, Receiver<String>) {
+/// Starts a server that answers each connection with one response. Returns its address and the heads
+/// that it receives.
+pub(super) fn origin() -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (sender, heads) = mpsc::channel();

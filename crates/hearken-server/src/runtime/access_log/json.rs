@@ -32,6 +32,8 @@ pub(super) fn line(
     text("target", request.map(|request| request.raw_target), out);
     text("protocol", request.map(|request| protocol(request.version).as_bytes()), out);
     text("host", request.and_then(|request| request.host), out);
+    text("tls_version", record.tls_version.map(str::as_bytes), out);
+    text("tls_client_subject", record.client_subject.map(str::as_bytes), out);
     let _ = match record.status {
         0 => write!(out, ",\"status\":null"),
         status => write!(out, ",\"status\":{status}"),

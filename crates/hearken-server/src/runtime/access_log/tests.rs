@@ -14,6 +14,8 @@ fn record() -> RequestRecord<'static> {
 
     RequestRecord {
         peer: Some("2001:db8::1".parse().unwrap()),
+        tls_version: Some("TLSv1.3"),
+        client_subject: Some("CN=\"a\""),
         status: 200,
         bytes_sent: 5,
         bytes_received: 6,
@@ -100,6 +102,7 @@ fn formats_json_lines() {
         json!({
             "time": "2000-02-29T12:34:56Z", "client": "2001:db8::1", "method": "GET",
             "target": "http://a:1/x?\"y", "protocol": "HTTP/1.0", "host": "a:1", "status": 200,
+            "tls_version": "TLSv1.3", "tls_client_subject": "CN=\"a\"",
             "bytes_sent": 5, "bytes_received": 6, "referer": "ré", "user_agent": "t\\\u{fffd}",
             "upstream": "127.0.0.1:9000", "attempts": 2, "queue_time": 0.0,
             "connect_time": 0.00125, "header_time": 0.03, "request_time": 61.0,

@@ -104,6 +104,9 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamStats], out: &mut S
 
     let workers = || workers_of(metrics);
     render_access_log(metrics, &mut page);
+    if let Some(tls) = metrics.tls.get() {
+        super::tls::render(tls, &mut page);
+    }
     page.durations(
         "hearken_request_duration_seconds",
         "Duration of requests, from the request head to the end of the response.",
@@ -232,13 +235,13 @@ impl Page<'_> {
     }
 
     /// Starts a family of counters and returns its full name.
-    fn counter(&mut self, name: &str, help: &str) -> String {
+    pub(super) fn counter(&mut self, name: &str, help: &str) -> String {
         let name = format!("hearken_{name}_total");
         self.family(&name, "counter", help);
         name
     }
 
-    fn gauge(&mut self, name: &str, help: &str) -> String {
+    pub(super) fn gauge(&mut self, name: &str, help: &str) -> String {
         let name = format!("hearken_{name}");
         self.family(&name, "gauge", help);
         name
