@@ -97,7 +97,7 @@ pub(crate) fn configure<T>(
     let matches = &command.matches;
     let mut settings = resolve::resolve(table, matches, validate)?;
     if !matches.get_flag("print-config") {
-        settings.config.load_tls().map_err(Failure::usage)?;
+        settings.config.load_tls()?;
     }
     let options = &settings.config;
     let text = if matches.get_flag("print-config") {

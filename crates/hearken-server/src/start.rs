@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use hearken::io::Relay;
-use hearken_tls::{ServerTls, TlsIo, TlsLimits};
+use hearken_tls::{ClientTls, ServerTls, TlsIo, TlsLimits};
 
 use crate::admin;
 use crate::config::{Config, Handler};
@@ -51,11 +51,13 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let mut routes = Vec::new();
     let mut proxies = Vec::new();
     let mut warnings = Vec::new();
+    let mut profiles = Vec::new();
     for route in &config.routes {
         let handler = match &route.handler {
             Handler::StaticFiles(site) => Prepared::StaticFiles(site.clone(), Disk),
             Handler::Proxy(proxy) => {
-                let (shared, threads, warned) = proxy::SharedState::start(proxy, workers)?;
+                let (mut shared, threads, warned) = proxy::SharedState::start(proxy, workers)?;
+                shared.add_tls(&mut profiles);
                 warnings.extend(warned);
                 proxies.push((shared.clone(), threads));
                 Prepared::Proxy(shared)
@@ -72,19 +74,18 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     // A server with only static files is monomorphised separately: its hot path does not select a
     // handler.
     let connects = service.connects();
-    let mut server = match &config.tls {
-        Some(tls) => {
-            metrics.set_tls(tls.clone());
-            let service = TlsService { service, tls: tls.clone() };
-            start_workers(loops, connects, log, &metrics, &service)?
-        }
-        None if service.is_static() => {
-            start_workers(loops, connects, log, &metrics, &StaticService(service))?
-        }
-        None => start_workers(loops, connects, log, &metrics, &service)?,
+    let mut server = if config.tls.is_some() || !profiles.is_empty() {
+        let (accepts, profiles) = (config.tls.clone(), profiles.into());
+        let service = TlsService { service, accepts, profiles };
+        start_workers(loops, connects, log, &metrics, &service)?
+    } else if service.is_static() {
+        start_workers(loops, connects, log, &metrics, &StaticService(service))?
+    } else {
+        start_workers(loops, connects, log, &metrics, &service)?
     };
     server.add_warnings(warnings);
     if let Some(tls) = &config.tls {
+        metrics.set_tls(tls.clone());
         server.add_background(CertificateWatch::start(tls.clone(), config.on_tls_reload)?);
     }
     let mut upstreams: Vec<Arc<dyn UpstreamControl>> = Vec::new();
@@ -136,11 +137,14 @@ pub(crate) struct Service<F> {
 #[derive(Clone)]
 pub(crate) struct StaticService<F>(pub(crate) Service<F>);
 
-/// Creates the workers of a service, whose clients use TLS.
+/// Creates the workers of a service over TLS.
 #[derive(Clone)]
 struct TlsService<F> {
     service: Service<F>,
-    tls: ServerTls,
+    /// TLS of clients, if they use it.
+    accepts: Option<ServerTls>,
+    /// TLS settings of connections to servers.
+    profiles: Arc<[ClientTls]>,
 }
 
 impl<F: Files> server::Service for TlsService<F> {
@@ -152,7 +156,8 @@ impl<F: Files> server::Service for TlsService<F> {
         let mut limits = TlsLimits::default();
         limits.handshake_timeout = self.service.config.timeouts.header;
         let mut io = TlsIo::new(io, limits);
-        io.set_accepts(Some(self.tls));
+        io.set_accepts(self.accepts);
+        io.set_profiles(self.profiles);
         self.service.worker(io, context)
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod client;
+mod client_settings;
 pub mod failure;
 pub mod pem;
 mod provider;
@@ -9,6 +10,7 @@ mod session;
 mod tls_io;
 
 pub use client::ClientTls;
+pub use client_settings::{ClientProfile, ClientTlsError, ClientTlsSettings, Trust};
 pub use failure::TlsFailure;
 pub use provider::{Provider, provider};
 pub use server::ServerTls;

@@ -4,8 +4,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::failure::line;
 
 /// The error for a file of certificates or keys that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +52,21 @@ pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
         let encrypted = "decrypt an encrypted key first, for example with openssl pkey";
         FileError::new(path, format!("no private key found; {encrypted}"))
     })
+}
+
+/// Reads the certificates of authorities in a file, at least one.
+///
+/// # Errors
+/// The file cannot be read or is malformed.
+pub fn roots(path: &Path) -> Result<RootCertStore, FileError> {
+    let mut roots = RootCertStore::empty();
+    for (number, certificate) in certificates(path)? {
+        roots.add(certificate).map_err(|error| {
+            let reason = line(&error.to_string());
+            FileError::new(path, format!("line {number}: not a certificate: {reason}"))
+        })?;
+    }
+    Ok(roots)
 }
 
 /// Reads all items of one type in a file.

@@ -8,10 +8,12 @@ use hearken_server::proxy::config::{Address, Server};
 /// Maximum length of a socket's path in bytes: `sun_path` without the final NUL.
 const MAX_PATH: usize = 107;
 
-/// Parses `http://HOST[:PORT]`, `HOST:PORT` or `unix:/PATH`, followed by `;weight=N` and `;backup`.
+/// Parses `http://HOST[:PORT]`, `https://HOST[:PORT]`, `HOST:PORT` or `unix:/PATH`, followed by `;weight=N` and `;backup`.
 pub(crate) fn server(text: &str) -> Result<Server, String> {
     let mut parts = text.split(';');
-    let mut server = Server::new(address(parts.next().unwrap_or_default())?);
+    let text = parts.next().unwrap_or_default();
+    let mut server = Server::new(address(text)?);
+    server.tls = text.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     let mut has_weight = false;
     for part in parts {
         match part.split_once('=') {
@@ -29,9 +31,10 @@ pub(crate) fn server(text: &str) -> Result<Server, String> {
 
 /// Prints a server in the form that [`server`] parses.
 pub(super) fn print_server(server: &Server) -> String {
+    let scheme = if server.tls { "https" } else { "http" };
     let address = match &server.address {
-        Address::Inet(address) => format!("http://{address}"),
-        Address::Name(host, port) => format!("http://{host}:{port}"),
+        Address::Inet(address) => format!("{scheme}://{address}"),
+        Address::Name(host, port) => format!("{scheme}://{host}:{port}"),
         Address::Unix(path) => format!("unix:{}", path.display()),
     };
     let weight = match server.weight.get() {
@@ -52,13 +55,11 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return bare(text);
     };
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" => {}
-        "https" => {
-            return Err("TLS to upstream servers is not supported (use http://)".to_owned());
-        }
-        _ => return Err(format!("unknown scheme '{scheme}' (use http:// or unix:)")),
-    }
+    let default = match scheme.to_ascii_lowercase().as_str() {
+        "http" => 80,
+        "https" => 443,
+        _ => return Err(format!("unknown scheme '{scheme}' (use http://, https:// or unix:)")),
+    };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, after) = rest.split_at(end);
     if authority.contains('@') {
@@ -67,7 +68,7 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
     if !matches!(after, "" | "/") {
         return Err(format!("a path or query is not supported (remove '{after}')"));
     }
-    host_port(authority, Some(80)).map_err(|reason| format!("{reason} (use http://HOST:PORT)"))
+    host_port(authority, Some(default)).map_err(|reason| format!("{reason} (use http://HOST:PORT)"))
 }
 
 /// Parses `HOST:PORT`.

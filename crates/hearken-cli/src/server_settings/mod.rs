@@ -9,8 +9,8 @@ use hearken_server::proxy::config::{Forward, HealthCheck, PassiveChecks, ProxyMo
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, proxy};
-use hearken_tls::server::ServerTlsError;
 
+use crate::Failure;
 use crate::settings::Table;
 
 pub(crate) mod address;
@@ -34,6 +34,7 @@ pub(crate) struct Options {
     /// The server without its handler.
     server: Config,
     tls: tls::Tls,
+    upstream_tls: tls::UpstreamTls,
     root: Option<PathBuf>,
     site: SiteConfig,
     /// The proxy without `to`.
@@ -81,6 +82,7 @@ impl Default for Options {
             preset: None,
             server: Config { routes: Vec::new(), ..Config::static_files(SiteConfig::default()) },
             tls: tls::Tls::default(),
+            upstream_tls: tls::UpstreamTls::default(),
             root: None,
             site: SiteConfig::default(),
             proxy: proxy::Config::new(ProxyMode::Forward(Forward::default())),
@@ -101,9 +103,17 @@ impl Default for Options {
 
 impl Options {
     /// Reads the files of certificates.
-    pub(crate) fn load_tls(&mut self) -> Result<(), ServerTlsError> {
-        self.server.tls = self.tls.load()?;
+    pub(crate) fn load_tls(&mut self) -> Result<(), Failure> {
+        self.server.tls = self.tls.load().map_err(Failure::usage)?;
+        if self.has_secure_upstream() {
+            self.upstreams.tls = Some(self.upstream_tls.load().map_err(Failure::usage)?);
+        }
         Ok(())
+    }
+
+    /// Returns whether an upstream server uses TLS.
+    fn has_secure_upstream(&self) -> bool {
+        self.upstreams.servers.iter().any(|server| server.tls)
     }
 
     /// Returns the configuration of a server for static files.

@@ -29,6 +29,7 @@ pub(super) const SECTIONS: &[Section<Options>] = &[
     section("tls", "TLS", "Encryption of client connections", BOTH, tls),
     section("upstreams", "Upstream servers", "Upstream servers", PROXY, reverse),
     section("health", "Upstream servers", "Health checks of upstream servers", PROXY, health),
+    section("upstream-tls", "Upstream servers", "TLS to upstream servers", PROXY, upstream_tls),
     section(
         "forward",
         "Forward proxy",
@@ -82,6 +83,13 @@ fn reverse(options: &Options) -> Result<(), &'static str> {
     }
 }
 
+fn upstream_tls(options: &Options) -> Result<(), &'static str> {
+    match options.has_secure_upstream() {
+        true => Ok(()),
+        false => Err("has no effect without an upstream server with https://"),
+    }
+}
+
 fn forward(options: &Options) -> Result<(), &'static str> {
     match options.is_forward {
         true => Ok(()),
@@ -125,7 +133,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     }
     .first_flag("to")
     .details(
-        "http://HOST[:PORT], HOST:PORT or unix:/PATH. Append ';weight=N' for a share \
+        "http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH. Append ';weight=N' for a share \
          of N requests (default 1), and ';backup' for a server that is used only if \
          all others are down.",
     ),
@@ -283,6 +291,35 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Consecutive successful checks that mark a server as up" },
     setting! { Options, "health.status", f::HEALTH_STATUS, |c| c.health.status,
     "Status code of a successful check" },
+    Setting {
+        is_path: true,
+        ..setting! { Options, "upstream-tls.ca", f::OPTIONAL_FILE, |c| c.upstream_tls.ca,
+        "PEM file with the authorities of upstream servers" }
+    }
+    .flag("upstream-ca")
+    .unset("the authorities that the system trusts", "\"ca.pem\""),
+    setting! { Options, "upstream-tls.name", f::HEALTH_HOST, |c| c.upstreams.tls_name,
+    "Name of upstream servers that is sent (SNI) and verified" }
+    .flag("upstream-name")
+    .unset("the host of each server", "\"origin.example.org\""),
+    Setting {
+        is_path: true,
+        ..setting! { Options, "upstream-tls.cert", f::OPTIONAL_FILE, |c| c.upstream_tls.cert,
+        "PEM file with the certificate of the proxy for upstream servers" }
+    }
+    .flag("upstream-cert"),
+    Setting {
+        is_path: true,
+        ..setting! { Options, "upstream-tls.key", f::OPTIONAL_FILE, |c| c.upstream_tls.key,
+        "PEM file with the private key of that certificate" }
+    }
+    .flag("upstream-key")
+    .unset("the file of the certificate", "\"key.pem\""),
+    setting! { Options, "upstream-tls.min-version", f::TLS_VERSION, |c| c.upstream_tls.min_version,
+    "Lowest version of TLS to upstream servers" },
+    setting! { Options, "upstream-tls.insecure", SWITCH, |c| c.upstream_tls.insecure,
+    "Skip certificate verification of upstream servers" }
+    .flag("upstream-insecure"),
     list! { Options, "forward.allow", f::RULES, |c| c.forward.allow,
     "Servers that clients may connect to (repeatable)" }
     .flag("allow")

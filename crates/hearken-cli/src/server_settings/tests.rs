@@ -116,6 +116,12 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("headers.client-subject", "X-Subject", "x"),
     ("log.file", "-", "/tmp/it's a \"log\""),
     ("log.format", "json", "json"),
+    ("upstream-tls.ca", "ca.pem", "/etc/a b.pem"),
+    ("upstream-tls.name", "a.example", "b.example"),
+    ("upstream-tls.cert", "cert.pem", "/etc/a b.pem"),
+    ("upstream-tls.key", "key.pem", "/etc/a b.pem"),
+    ("upstream-tls.min-version", "1.3", "1.3"),
+    ("upstream-tls.insecure", "yes", "yes"),
     ("tls.cert", "cert.pem", "/etc/a b.pem"),
     ("tls.key", "key.pem", "/etc/a b.pem"),
     ("tls.min-version", "1.3", "1.3"),
@@ -174,6 +180,7 @@ fn required(table: &Table<Options>, setting: &Setting<Options>) -> &'static [&'s
         table::SERVE if is_key("static.root") => &[],
         table::SERVE if is_key("distribution") => &[".", "--model=hybrid"],
         table::SERVE if is_key("tls.") && setting.name() != "cert" => &[".", "--tls-cert=c"],
+        _ if is_key("upstream-tls.") => &["--to=https://b:1"],
         _ if is_key("headers.client-subject") => &["--to=b:1", "--tls-cert=c", "--tls-client-ca=a"],
         _ if is_key("tls.") && setting.name() != "cert" => &["--to=b:1", "--tls-cert=c"],
         table::SERVE => &["."],
@@ -211,7 +218,7 @@ fn every_setting_reaches_the_server_from_file_and_command_line() {
     for table in [&SERVE, &PROXY] {
         for setting in table.settings() {
             // The process uses the first; the others name files that must exist.
-            if setting.key == "experiments.rt-queue" || setting.section() == "tls" {
+            if setting.key == "experiments.rt-queue" || setting.section().ends_with("tls") {
                 continue;
             }
             let required = required(table, setting);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hearken_tls::server::{
     CertificateFiles, ClientCertificates, ServerTlsError, ServerTlsSettings,
 };
-use hearken_tls::{ServerTls, TlsVersion};
+use hearken_tls::{ClientProfile, ClientTlsError, ClientTlsSettings, ServerTls, TlsVersion, Trust};
 
 /// The settings of TLS, which is off without a certificate.
 #[derive(Clone)]
@@ -62,5 +62,47 @@ impl Tls {
             (Some(path), ClientAuth::Optional) => ClientCertificates::Optional(path.clone()),
         };
         ServerTls::load(settings).map(Some)
+    }
+}
+
+/// The settings of TLS to upstream servers.
+#[derive(Clone)]
+pub(super) struct UpstreamTls {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) cert: Option<PathBuf>,
+    /// The file of the key; by default that of the certificate.
+    pub(super) key: Option<PathBuf>,
+    pub(super) min_version: TlsVersion,
+    /// Whether certificates of servers are not verified.
+    pub(super) insecure: bool,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> UpstreamTls {
+        UpstreamTls {
+            ca: None,
+            cert: None,
+            key: None,
+            min_version: TlsVersion::Tls12,
+            insecure: false,
+        }
+    }
+}
+
+impl UpstreamTls {
+    /// Reads the files.
+    pub(super) fn load(&self) -> Result<ClientProfile, ClientTlsError> {
+        let mut settings = ClientTlsSettings::default();
+        settings.trust = match (&self.ca, self.insecure) {
+            (_, true) => Trust::AllServers,
+            (Some(path), false) => Trust::Authorities(path.clone()),
+            (None, false) => Trust::System,
+        };
+        settings.certificate = self
+            .cert
+            .as_ref()
+            .map(|cert| CertificateFiles::new(cert, self.key.as_ref().unwrap_or(cert)));
+        settings.min_version = self.min_version;
+        settings.load()
     }
 }

@@ -43,6 +43,12 @@ pub(crate) fn validate_proxy(settings: &Settings, invalid: &mut Invalid) {
 }
 
 fn servers(settings: &Settings, invalid: &mut Invalid) {
+    if settings.config.has_secure_upstream()
+        && settings.config.upstreams.send_proxy_protocol.is_some()
+    {
+        let message = "cannot be combined with servers that use https://; remove one";
+        invalid.setting("upstreams.send-proxy-protocol", 0, message);
+    }
     let listen = settings.config.listen();
     let mut seen = HashMap::new();
     for (index, server) in settings.config.upstreams.servers.iter().enumerate() {

@@ -61,7 +61,8 @@ fn servers_have_these_flags() {
          header-timeout health-interval health-path help idle-timeout keepalive listen log-format \
          max-attempts max-body max-connections max-requests print-config proxy-protocol \
          request-timeout response-timeout send-proxy-protocol tls-cert tls-client-ca tls-key \
-         tls-min-version tls-ticket-keys to version via workers x-forwarded"
+         tls-min-version tls-ticket-keys to upstream-ca upstream-cert upstream-insecure upstream-key \
+         upstream-name version via workers x-forwarded"
     );
 }
 

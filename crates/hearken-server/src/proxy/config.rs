@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hearken_http::forward::HeaderPolicy;
+use hearken_tls::ClientProfile;
 
 pub use crate::front::HalfClose;
 pub use crate::runtime::access_log::LogFormat;
@@ -66,7 +67,11 @@ pub struct Upstreams {
     pub slow_start: Duration,
     /// Interval at which names are resolved again. Zero disables it.
     pub resolve_interval: Duration,
-    /// Version of the PROXY protocol header to send on each connection, if any. Such connections are
+    /// TLS settings of connections to servers with TLS.
+    pub tls: Option<ClientProfile>,
+    /// Name of servers with TLS, which is sent and verified. Defaults to the host of each address.
+    pub tls_name: Option<String>,
+    /// Version of the PROXY protocol header to send on each connection, if any. It cannot precede TLS. Such connections are
     /// not reused.
     pub send_proxy_protocol: Option<ProxyProtocol>,
 }
@@ -80,6 +85,8 @@ pub struct Server {
     pub weight: NonZeroU16,
     /// Whether the server is a backup, which gets requests only if all other servers are down.
     pub backup: bool,
+    /// Whether connections to the server use TLS.
+    pub tls: bool,
 }
 
 /// The address of an upstream server.
@@ -243,6 +250,8 @@ impl Upstreams {
             health: None,
             slow_start: Duration::ZERO,
             resolve_interval: Duration::from_secs(30),
+            tls: None,
+            tls_name: None,
             send_proxy_protocol: None,
         }
     }
@@ -251,7 +260,7 @@ impl Upstreams {
 impl Server {
     /// Creates a server of weight 1 that is not a backup.
     pub fn new(address: Address) -> Server {
-        Server { address, weight: NonZeroU16::MIN, backup: false }
+        Server { address, weight: NonZeroU16::MIN, backup: false, tls: false }
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Proxy {
     /// Buffer for outgoing messages.
     pub(super) out: Vec<u8>,
     pub(super) stopping: bool,
+    /// Number of TLS settings that precede those of this proxy in the list of the worker.
+    pub(super) tls_offset: u32,
     /// Usage of the workers and the index of this one, if the proxy is simulated.
     #[cfg(feature = "simulation")]
     pub(super) usage: Option<(super::simulation::SharedUsage, usize)>,
@@ -83,6 +85,7 @@ impl Proxy {
             route,
             out: Vec::new(),
             stopping: false,
+            tls_offset: 0,
             #[cfg(feature = "simulation")]
             usage: None,
             config,

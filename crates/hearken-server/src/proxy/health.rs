@@ -16,6 +16,7 @@ use hearken::mechanism::{self, Mechanism};
 use hearken::timer::{Time, Wheel};
 use hearken::{Waker, Wakeups};
 use hearken_http::head;
+use hearken_tls::{ClientTls, TlsIo, TlsLimits};
 
 use super::balance::hash;
 use super::config::{HealthCheck, ProxyProtocol, Upstreams};
@@ -41,7 +42,8 @@ pub struct HealthChecker {
 }
 
 impl HealthChecker {
-    /// Starts the checks if `config` enables them. `seed` determines their jitter. The result must be
+    /// Starts the checks if `config` enables them. `tls` contains the settings of the servers with TLS,
+    /// and `seed` determines the jitter. The result must be
     /// dropped in the descriptor table in which it was created.
     ///
     /// # Errors
@@ -49,6 +51,7 @@ impl HealthChecker {
     pub fn start(
         config: &Upstreams,
         servers: Arc<Servers>,
+        tls: Arc<[ClientTls]>,
         seed: u64,
     ) -> io::Result<HealthChecker> {
         let stop = Arc::<AtomicBool>::default();
@@ -60,6 +63,7 @@ impl HealthChecker {
             active,
             preface: config.send_proxy_protocol,
             servers,
+            tls,
             seed,
             stop: Arc::clone(&stop),
             ready,
@@ -89,6 +93,7 @@ struct ThreadStart {
     active: HealthCheck,
     preface: Option<ProxyProtocol>,
     servers: Arc<Servers>,
+    tls: Arc<[ClientTls]>,
     seed: u64,
     stop: Arc<AtomicBool>,
     /// Receives the result of the start.
@@ -97,14 +102,15 @@ struct ThreadStart {
 
 /// Runs the thread.
 fn run_thread(start: ThreadStart, wakeups: Wakeups) -> io::Result<()> {
-    let ThreadStart { active, preface, servers, seed, stop, ready } = start;
+    let ThreadStart { active, preface, servers, tls, seed, stop, ready } = start;
     let mut io = match open(wakeups) {
-        Ok(io) => io,
+        Ok(io) => TlsIo::new(io, TlsLimits::default()),
         Err(error) => {
             drop(ready.send(Err(error)));
             return Ok(());
         }
     };
+    io.set_profiles(tls);
     drop(ready.send(Ok(())));
     let mut checks = Checks::new(active, preface, servers, seed, io.now());
     while checks.run(&mut io, &stop).is_err() {
@@ -235,7 +241,8 @@ impl Checks {
             return self.timers.arm(server as u32, check.next_start);
         }
         check.turn = check.turn.wrapping_add(1);
-        match Probe::start(io, &endpoints, check.turn) {
+        let tls = self.servers.tls(server);
+        match Probe::start(io, &endpoints, check.turn, tls) {
             Ok(probe) => {
                 let slot = probe.token().slot() as usize;
                 if slot >= self.slots.len() {

@@ -36,6 +36,7 @@ pub mod servers;
 pub mod simulation;
 mod start;
 mod termination;
+pub(crate) mod tls;
 mod tunnel;
 mod upstream;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use hearken::io::{Address, PeekResult, Relay};
+use hearken::io::{Address, ConnectOptions, PeekResult, Relay};
 use hearken_http::forward::{self, RequestOptions};
 use hearken_http::{Request, ResponseParser};
 
@@ -202,7 +202,12 @@ impl Proxy {
             (Route::Address(addr), _) => Address::Inet(addr),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
-        match cx.io.connect(&address, None) {
+        let mut options = ConnectOptions::default();
+        if let (Route::Server(server), Destination::Reverse(to)) = (route, &self.destination) {
+            let tls = to.servers.tls(server);
+            options.tls = if tls == 0 { 0 } else { self.tls_offset + tls };
+        }
+        match cx.io.connect_with(&address, &options) {
             Err(error) if hearken::limit::describe(&error).is_some() => {
                 // Closes an idle connection to free its descriptor: an upstream connection, or else a
                 // client connection if the request cannot wait for a connection in use.
@@ -212,7 +217,7 @@ impl Proxy {
                     None if !can_wait && cx.front.close_longest_idle(cx.io) => {}
                     None => return Err(error),
                 }
-                cx.io.connect(&address, None)
+                cx.io.connect_with(&address, &options)
             }
             opened => opened,
         }

@@ -91,10 +91,9 @@ impl Servers {
     pub fn new(config: &Upstreams) -> Servers {
         let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Servers {
-            servers: config
-                .servers
-                .iter()
-                .map(|server| ServerState::new(&server.address))
+            servers: super::tls::numbers(config)
+                .zip(&config.servers)
+                .map(|(tls, server)| ServerState::new(&server.address, tls))
                 .collect(),
             version: AtomicU64::new(1),
             addresses_version: AtomicU64::new(1),
@@ -118,6 +117,11 @@ impl Servers {
     /// Returns the name of a server: `127.0.0.1:9000`, `origin.example:80`, `unix:/run/app`.
     pub fn name(&self, server: usize) -> &str {
         self.servers.get(server).map_or("", |shared| &shared.name)
+    }
+
+    /// Returns the number of the server's TLS settings in the list of the proxy, from 1; 0 without TLS.
+    pub(super) fn tls(&self, server: usize) -> u32 {
+        self.servers.get(server).map_or(0, |shared| shared.tls)
     }
 
     /// Returns the default Host of a server: its host, and its port if that is not 80.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearken::timer::Time;
+use hearken_tls::ClientTls;
 
 use super::balance::hash;
 use super::config::{Config, ProxyMode, Upstreams};
@@ -15,6 +16,7 @@ use super::resolver::{Lookups, Resolver};
 use super::servers::{Servers, State};
 #[cfg(feature = "simulation")]
 use super::simulation::SharedUsage;
+use super::tls;
 use crate::runtime::administration::{self, NoSuchUpstream, UpstreamCommand};
 use crate::runtime::metrics::UpstreamStats;
 use crate::runtime::server::{StartError, WorkerContext};
@@ -29,6 +31,10 @@ pub(crate) struct SharedState {
     pub(super) config: Arc<Config>,
     pub(super) servers: Arc<Servers>,
     weights: Arc<[u32]>,
+    /// TLS settings of the servers that have them, and the number of settings of other proxies that
+    /// precede them in the list of a worker.
+    tls: Arc<[ClientTls]>,
+    tls_offset: u32,
     /// Prototypes of the lookups of the workers, by their indices.
     lookups: Arc<[Lookups]>,
     #[cfg(feature = "simulation")]
@@ -83,6 +89,8 @@ impl SharedState {
             config: Arc::new(config.clone()),
             servers: Arc::new(Servers::new(upstreams)),
             weights: upstreams.servers.iter().map(|server| server.weight.get().into()).collect(),
+            tls: tls::profiles(config)?,
+            tls_offset: 0,
             lookups: (0..lookups).map(|_| resolver.lookups()).collect(),
             #[cfg(feature = "simulation")]
             usage: None,
@@ -99,8 +107,15 @@ impl SharedState {
         Proxy {
             #[cfg(feature = "simulation")]
             usage: self.usage.clone().map(|usage| (usage, context.index)),
+            tls_offset: self.tls_offset,
             ..Proxy::new(self.config.clone(), destination, metrics, route)
         }
+    }
+
+    /// Adds the TLS settings of the proxy to those of a worker.
+    pub(crate) fn add_tls(&mut self, profiles: &mut Vec<ClientTls>) {
+        self.tls_offset = profiles.len() as u32;
+        profiles.extend(self.tls.iter().cloned());
     }
 
     /// Returns whether the proxy needs the addresses of clients.
@@ -121,7 +136,12 @@ impl SharedState {
     ) -> io::Result<()> {
         threads.resolver.set_wakers(wakers);
         if let ProxyMode::Reverse(upstreams) = &self.config.mode {
-            threads.checker = Some(HealthChecker::start(upstreams, self.servers.clone(), seed)?);
+            threads.checker = Some(HealthChecker::start(
+                upstreams,
+                self.servers.clone(),
+                self.tls.clone(),
+                seed,
+            )?);
         }
         Ok(())
     }

@@ -37,6 +37,14 @@ pub enum StartError {
     /// A reverse proxy has no upstream server.
     #[error("no upstream server is configured: add at least one")]
     NoUpstream,
+    /// A server with TLS has no settings or no valid name.
+    #[error(
+        "cannot connect to upstream server '{name}' over TLS: it needs TLS settings and a valid name"
+    )]
+    UpstreamTls {
+        /// Name of the server.
+        name: String,
+    },
     /// A handler cannot be created.
     #[error("cannot serve '{name}': {error}")]
     Handler {

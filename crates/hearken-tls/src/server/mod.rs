@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::UnixTime;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 
-use crate::failure::{describe_error, line};
+use crate::failure::line;
 use crate::pem::{self, FileError};
 use crate::session::Session;
 use crate::{Provider, TlsVersion, provider};
@@ -325,7 +325,7 @@ fn read(
     let builder = match &settings.client_certificates {
         ClientCertificates::Off => builder.with_no_client_auth(),
         ClientCertificates::Optional(path) | ClientCertificates::Required(path) => {
-            let roots = Arc::new(read_roots(path)?);
+            let roots = Arc::new(pem::roots(path)?);
             let provider = Arc::clone(&settings.provider);
             let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             if matches!(settings.client_certificates, ClientCertificates::Optional(_)) {
@@ -353,18 +353,6 @@ fn read(
         }
     }
     Ok(Current { config: Arc::new(config), sites, expires })
-}
-
-/// Reads the authorities that issue client certificates.
-fn read_roots(path: &Path) -> Result<RootCertStore, FileError> {
-    let mut roots = RootCertStore::empty();
-    for (number, certificate) in pem::certificates(path)? {
-        roots.add(certificate).map_err(|error| {
-            let reason = describe_error(&error);
-            FileError::new(path, format!("line {number}: not a certificate: {reason}"))
-        })?;
-    }
-    Ok(roots)
 }
 
 impl fmt::Debug for ServerTls {

@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hearken::io::{
@@ -77,6 +78,8 @@ pub struct TlsIo<I> {
     connections: Table,
     accepts: Option<ServerTls>,
     connects: Option<ClientTls>,
+    /// TLS settings that connects select by number.
+    profiles: Arc<[ClientTls]>,
     /// Listeners whose connections are under TLS.
     listeners: Vec<(Token, ServerTls)>,
     /// Number of connections that the caller has closed and the transport has not.
@@ -171,6 +174,7 @@ impl<I: Io> TlsIo<I> {
             connections: Table::default(),
             accepts: None,
             connects: None,
+            profiles: Arc::default(),
             listeners: Vec::new(),
             lingering: 0,
             ended: None,
@@ -186,6 +190,11 @@ impl<I: Io> TlsIo<I> {
     /// Sets whether later connects are under TLS.
     pub fn set_connects(&mut self, tls: Option<ClientTls>) {
         self.connects = tls;
+    }
+
+    /// Sets the settings that later connects [select by number](ConnectOptions::tls), from 1.
+    pub fn set_profiles(&mut self, profiles: Arc<[ClientTls]>) {
+        self.profiles = profiles;
     }
 
     /// Returns the parameters of a connection's session, once its handshake is complete.
@@ -359,7 +368,14 @@ impl<I: Io> Io for TlsIo<I> {
     }
 
     fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
-        let Some(tls) = &self.connects else {
+        let tls = match (options.tls as usize).checked_sub(1) {
+            None => self.connects.as_ref(),
+            Some(number) => match self.profiles.get(number) {
+                None => return Err(io::ErrorKind::InvalidInput.into()),
+                profile => profile,
+            },
+        };
+        let Some(tls) = tls else {
             return self.core.io.connect_with(address, options);
         };
         let session = tls.session().map_err(io::Error::other)?;

@@ -78,6 +78,8 @@ impl Default for ListenOptions {
 pub struct ConnectOptions {
     /// Local address to connect from. The kernel chooses one by default.
     pub source: Option<SocketAddr>,
+    /// Number of the TLS settings of the connection, for implementations with TLS; 0 for their default.
+    pub tls: u32,
     /// Size of the receive buffer in bytes (`SO_RCVBUF`), which the kernel doubles. It limits the
     /// window that the peer sees from the start. By default, the kernel adapts the size.
     pub receive_buffer: Option<u32>,

@@ -21,6 +21,7 @@ use crate::program::{Running, fails_with, site};
 mod operations;
 mod proxy;
 mod sites;
+mod upstreams;
 
 /// A directory with files, a certificate for localhost, and its key.
 struct Site {

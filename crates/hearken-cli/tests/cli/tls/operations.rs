@@ -52,7 +52,7 @@ fn get(config: &Arc<ClientConfig>, port: u16, request: &str) -> String {
 }
 
 /// Returns the metrics page at the address that a server prints.
-fn metrics(line: &str) -> String {
+pub(super) fn metrics(line: &str) -> String {
     let address = line.trim().strip_prefix("metrics on http://").unwrap();
     let address = address.strip_suffix("/metrics").unwrap();
     let mut socket = TcpStream::connect(address).unwrap();

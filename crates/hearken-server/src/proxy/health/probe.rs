@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use hearken::io::{Address, CompletionKind, Io};
+use hearken::io::{Address, CompletionKind, ConnectOptions, Io};
 use hearken::{Token, limit};
 use hearken_http::{Limits, Method, ResponseParser};
 use rustix::io::Errno;
@@ -41,6 +41,7 @@ impl Probe {
         io: &mut impl Io,
         endpoints: &Endpoints,
         turn: usize,
+        tls: u32,
     ) -> Result<Probe, Failure> {
         let (address, to) = match endpoints {
             Endpoints::Inet(addresses) => {
@@ -52,7 +53,9 @@ impl Probe {
             }
             Endpoints::Unix(path) => (Address::Unix(path.clone()), String::new()),
         };
-        match io.connect(&address, None) {
+        let mut options = ConnectOptions::default();
+        options.tls = tls;
+        match io.connect_with(&address, &options) {
             Ok(token) => Ok(Probe {
                 token,
                 to,

@@ -33,6 +33,8 @@ pub(super) struct ServerState {
     pub(super) name: Box<str>,
     pub(super) authority: Box<str>,
     pub(super) address: ServerAddress,
+    /// Number of the TLS settings in the list of the proxy, from 1; 0 without TLS.
+    pub(super) tls: u32,
     /// Reasons, other than a pause, for which the server gets no requests.
     pub(super) flags: AtomicU8,
     /// Number of failures since the last success. It does not stay 0 while the server is paused. A
@@ -64,8 +66,10 @@ pub(in crate::proxy) enum Endpoints {
 }
 
 impl ServerState {
-    pub(super) fn new(address: &Address) -> ServerState {
-        let port = |port: u16| if port == 80 { String::new() } else { format!(":{port}") };
+    /// Creates the state of a server, whose TLS settings have the number `tls`.
+    pub(super) fn new(address: &Address, tls: u32) -> ServerState {
+        let default = if tls == 0 { 80 } else { 443 };
+        let port = |port: u16| if port == default { String::new() } else { format!(":{port}") };
         let (name, authority, at) = match address {
             Address::Inet(addr @ SocketAddr::V4(v4)) => {
                 let host = v4.ip().to_string();
@@ -91,6 +95,7 @@ impl ServerState {
             name: name.into(),
             authority: authority.into(),
             address: at,
+            tls,
             flags: AtomicU8::new(if named { NO_ADDRESS } else { 0 }),
             failures: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),

@@ -35,7 +35,7 @@ fn checks_without_descriptors_are_not_failures() {
     // Leaves descriptors for the two sockets that stop the checker, and for no other.
     let next = origin.try_clone().unwrap().as_raw_fd() as u64;
     set_limit(next + 2);
-    let _checker = HealthChecker::start(&config, Arc::clone(&servers), 1).unwrap();
+    let _checker = HealthChecker::start(&config, Arc::clone(&servers), Arc::default(), 1).unwrap();
     wait_until("the missing descriptor is reported", || {
         servers.last_failure(0).is_some_and(|reason| {
             assert_eq!(

@@ -145,7 +145,7 @@ fn check(
     let servers = addresses.into_iter().map(Server::new).collect();
     let config = Upstreams { health: Some(active), ..Upstreams::new(servers) };
     let servers = Arc::new(Servers::new(&config));
-    let checker = HealthChecker::start(&config, Arc::clone(&servers), 1).unwrap();
+    let checker = HealthChecker::start(&config, Arc::clone(&servers), Arc::default(), 1).unwrap();
     (config, servers, checker)
 }
 
@@ -185,7 +185,8 @@ fn checks_are_well_formed_requests() {
             send_proxy_protocol: Some(protocol),
             ..config.clone()
         };
-        let _checker = HealthChecker::start(&config, Arc::clone(&servers), 1).unwrap();
+        let _checker =
+            HealthChecker::start(&config, Arc::clone(&servers), Arc::default(), 1).unwrap();
         let request = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
         let rest = request.strip_prefix(preface).unwrap();
         assert!(rest.starts_with("GET /health?deep=1 HTTP/1.1\r\nHost: site.example\r\n"));
@@ -335,6 +336,6 @@ fn sends_no_checks_by_default() {
     let origin = Origin::start(HEALTHY);
     let config = Upstreams::new(vec![Server::new(origin.address.clone())]);
     let servers = Arc::new(Servers::new(&config));
-    drop(HealthChecker::start(&config, servers, 1).unwrap());
+    drop(HealthChecker::start(&config, servers, Arc::default(), 1).unwrap());
     assert!(origin.requests.try_recv().is_err());
 }

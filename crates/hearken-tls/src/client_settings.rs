@@ -1,0 +1,189 @@
+//! TLS settings of connections to servers, with files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
+};
+
+use crate::failure::line;
+use crate::pem::{self, FileError};
+use crate::server::CertificateFiles;
+use crate::{ClientTls, Provider, TlsVersion, provider};
+
+/// The servers that are trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Servers with a certificate from an authority that the system trusts.
+    #[default]
+    System,
+    /// Servers with a certificate from an authority in this PEM file.
+    Authorities(PathBuf),
+    /// All servers. Certificates are not verified.
+    AllServers,
+}
+
+/// TLS settings of connections to servers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientTlsSettings {
+    /// The servers that are trusted.
+    pub trust: Trust,
+    /// The certificate of this side, and its key.
+    pub certificate: Option<CertificateFiles>,
+    /// The lowest protocol version.
+    pub min_version: TlsVersion,
+    /// The application protocols in the order of preference (ALPN).
+    pub alpn: Vec<Vec<u8>>,
+    /// The cryptography.
+    pub provider: Arc<Provider>,
+}
+
+impl Default for ClientTlsSettings {
+    fn default() -> ClientTlsSettings {
+        ClientTlsSettings {
+            trust: Trust::System,
+            certificate: None,
+            min_version: TlsVersion::Tls12,
+            alpn: vec![b"http/1.1".to_vec()],
+            provider: provider(),
+        }
+    }
+}
+
+/// The error for TLS settings of a client that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientTlsError {
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The system has no trusted authorities.
+    #[error(
+        "cannot read the authorities that the system trusts: {0}; name a file with authorities"
+    )]
+    System(String),
+    /// The TLS library rejected the settings.
+    #[error("cannot set up TLS: {0}")]
+    Setup(String),
+}
+
+/// Loaded TLS settings for any server. Clones share the tickets of sessions.
+#[derive(Clone)]
+pub struct ClientProfile(Arc<ClientConfig>);
+
+impl ClientProfile {
+    /// Returns the settings for the server with this name or IP address, or `None` if it is neither.
+    pub fn for_server(&self, name: &str) -> Option<ClientTls> {
+        let name = ServerName::try_from(name.to_owned()).ok()?;
+        Some(ClientTls::new(Arc::clone(&self.0), name))
+    }
+}
+
+impl std::fmt::Debug for ClientProfile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientProfile").finish_non_exhaustive()
+    }
+}
+
+impl ClientTlsSettings {
+    /// Reads the files that the settings name.
+    ///
+    /// # Errors
+    /// A file cannot be read or is malformed, a key does not match its certificate, or the system has
+    /// no authorities.
+    pub fn load(&self) -> Result<ClientProfile, ClientTlsError> {
+        let versions: &[&SupportedProtocolVersion] = match self.min_version {
+            TlsVersion::Tls12 => &[&TLS13, &TLS12],
+            TlsVersion::Tls13 => &[&TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(versions)
+            .map_err(|error| setup_error(&error))?;
+        let builder = match &self.trust {
+            Trust::System => builder.with_root_certificates(system_roots()?),
+            Trust::Authorities(path) => builder.with_root_certificates(pem::roots(path)?),
+            Trust::AllServers => {
+                let verifier = NoVerification(self.provider.signature_verification_algorithms);
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        };
+        let mut config = match &self.certificate {
+            None => builder.with_no_client_auth(),
+            Some(files) => {
+                let chain = pem::certificates(&files.certificate)?;
+                let chain = chain.into_iter().map(|(_, certificate)| certificate).collect();
+                let key = pem::key(&files.key)?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    let certificate = files.certificate.display();
+                    let error = line(&error.to_string());
+                    let reason = format!("with the certificate in {certificate}: {error}");
+                    FileError::new(&files.key, reason)
+                })?
+            }
+        };
+        config.alpn_protocols.clone_from(&self.alpn);
+        Ok(ClientProfile(Arc::new(config)))
+    }
+}
+
+fn setup_error(error: &Error) -> ClientTlsError {
+    ClientTlsError::Setup(line(&error.to_string()))
+}
+
+fn system_roots() -> Result<RootCertStore, ClientTlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let reason = found.errors.first().map(|error| line(&error.to_string()));
+        let reason = reason.unwrap_or_else(|| "there are none".to_owned());
+        return Err(ClientTlsError::System(reason));
+    }
+    Ok(roots)
+}
+
+/// Accepts any certificate whose key signed the handshake.
+#[derive(Debug)]
+struct NoVerification(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for NoVerification {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
