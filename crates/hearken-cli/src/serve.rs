@@ -159,6 +159,9 @@ pub(crate) fn serve(
         eprintln!("hearken: the workers share one table of descriptors: {reason}");
     }
     let mut lines = line(&server);
+    if let Some(redirect) = server.redirect_addr() {
+        lines += &format!("redirecting from http://{redirect}\n");
+    }
     if let Some(admin) = server.admin_addr() {
         lines += &format!("metrics on http://{admin}/metrics\n");
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use hearken_tls::ServerTls;
 use hearken_tls::server::ServerTlsError;
@@ -29,6 +30,10 @@ pub struct Config {
     /// Function that reports that changed certificates and keys were read, or why they cannot be used.
     /// A thread of the server calls it.
     pub on_tls_reload: fn(&Result<(), ServerTlsError>),
+    /// Address at which clients without TLS are redirected to the listening socket with TLS.
+    pub redirect: Option<SocketAddr>,
+    /// Time for which browsers must use TLS, from each response on (RFC 6797). Ignored without TLS.
+    pub hsts: Option<Duration>,
     /// Timeouts of the client side.
     pub timeouts: Timeouts,
     /// Minimum rate in bytes per second at which a client must receive a response and send a
@@ -78,6 +83,8 @@ impl Config {
             event_loops: EventLoopConfig::default(),
             tls: None,
             on_tls_reload: |_| (),
+            redirect: None,
+            hsts: None,
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),
@@ -118,6 +125,11 @@ impl Config {
     /// ```
     pub fn proxy(proxy: proxy::Config) -> Config {
         Config::new(Handler::Proxy(Box::new(proxy)))
+    }
+
+    /// Returns the time of [`hsts`](Config::hsts) in seconds, if clients use TLS.
+    pub(crate) fn hsts_seconds(&self) -> Option<u64> {
+        self.hsts.filter(|_| self.tls.is_some()).map(|time| time.as_secs())
     }
 
     /// Returns the settings of the first static files handler.

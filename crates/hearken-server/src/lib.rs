@@ -13,7 +13,9 @@
 //! | `engine` | front, handler and acceptor of a worker over [`hearken::io::Io`] |
 //! | `event_loop` | drives them by an event loop |
 //! | `task_loop` | drives them by a task for each connection |
+//! | `side_server` | a small server in a thread of its own |
 //! | `admin` | metrics and upstream control, at the admin address |
+//! | `redirect` | redirects clients without TLS |
 //! | `start` | starts a server from these parts |
 //! | `simulation` | runs a server over a simulated network (feature `simulation`) |
 //!
@@ -26,8 +28,10 @@ mod engine;
 mod event_loop;
 mod front;
 pub mod proxy;
+mod redirect;
 mod routes;
 pub mod runtime;
+mod side_server;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod start;

@@ -23,6 +23,7 @@ use crate::runtime::metrics::Metrics;
 use crate::runtime::server::{
     self, ServerHandle, Source, StartError, WorkerContext, run_worker, worker_count, worker_seed,
 };
+use crate::side_server;
 use crate::start::{Prepared, Service, StaticService, admin_sources};
 
 pub use crate::proxy::simulation::{LookupAnswer, ProxyUsage, SimulatedProxy};
@@ -201,7 +202,8 @@ impl SimulatedServer {
             Metrics::render_without_process,
         );
         self.admin_handle.set_waker(0, io.waker());
-        let context = admin::context(addr, self.admin_handle.stopping());
+        let context =
+            side_server::context(addr, self.admin_handle.stopping(), admin::MAX_CONNECTIONS);
         run(AdminService(Arc::new(sources)), io, &context, Duration::ZERO, |_| ())
     }
 }

@@ -12,6 +12,7 @@ use crate::config::{Config, Handler};
 use crate::event_loop::EventLoop;
 use crate::front::{self, Front, Settings};
 use crate::proxy;
+use crate::redirect;
 use crate::routes::{Routes, Selected};
 use crate::runtime::access_log::AccessLog;
 use crate::runtime::administration::{AdminSources, UpstreamControl};
@@ -54,9 +55,14 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let mut profiles = Vec::new();
     for route in &config.routes {
         let handler = match &route.handler {
-            Handler::StaticFiles(site) => Prepared::StaticFiles(site.clone(), Disk),
+            Handler::StaticFiles(site) => {
+                let site = SiteConfig { hsts: config.hsts_seconds(), ..site.clone() };
+                Prepared::StaticFiles(site, Disk)
+            }
             Handler::Proxy(proxy) => {
-                let (mut shared, threads, warned) = proxy::SharedState::start(proxy, workers)?;
+                let mut proxy = proxy.clone();
+                proxy.fields.hsts = config.hsts_seconds();
+                let (mut shared, threads, warned) = proxy::SharedState::start(&proxy, workers)?;
                 shared.add_tls(&mut profiles);
                 warnings.extend(warned);
                 proxies.push((shared.clone(), threads));
@@ -94,6 +100,11 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         shared.start_background(&mut threads, server.wakers(), seed)?;
         server.add_background(threads);
         upstreams.push(Arc::new(shared));
+    }
+    if let Some(addr) = config.redirect {
+        let redirect = redirect::start(addr, server.addr().port())?;
+        server.set_redirect_addr(redirect.addr());
+        server.add_background(redirect);
     }
     if let Some(addr) = config.admin {
         let sources = admin_sources(&metrics, upstreams, server.stopping(), Metrics::render);
@@ -196,6 +207,7 @@ impl<F: Files> Service<F> {
             half_close: config.half_close,
             proxy_protocol: config.proxy_protocol.clone(),
             needs_peers: self.needs_peers(),
+            hsts: config.hsts_seconds(),
         };
         let log = context.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
         let front = Front::new(settings, context.limits.descriptors, log, context.worker_metrics());

@@ -118,6 +118,8 @@ pub(super) const TARGET_BYTES: Format<usize> =
 pub(super) const FIELDS: Format<usize> =
     plain("N", |text| within(text, number, 1..=1000, "from 1 to 1000"));
 pub(super) const DURATION: Format<Duration> = durations(duration);
+pub(super) const OPTIONAL_DURATION: Format<Option<Duration>> =
+    optional!("none", "DURATION", duration, |time| print_duration(*time));
 /// A duration greater than zero.
 pub(super) const TIMEOUT: Format<Duration> = durations(positive_duration);
 pub(super) const OPTIONAL_FILE: Format<Option<PathBuf>> =

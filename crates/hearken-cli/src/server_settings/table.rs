@@ -485,6 +485,15 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
         "Lines of 32 or 80 bytes in Base64, or these bytes one after another. The first key encrypts, \
          all decrypt. Change the file to rotate them. Random keys rotate every 12 hours.",
     ),
+    setting! { Options, "tls.redirect", f::OPTIONAL_ADDRESS, |c| c.server.redirect,
+    "Address without TLS that redirects clients to the one with TLS" }
+    .flag("redirect-to-https")
+    .details("Answers all requests with 308. The admin address and health checks are not affected."),
+    setting! { Options, "tls.hsts", f::OPTIONAL_DURATION, |c| c.server.hsts,
+    "Time for which browsers must use TLS (Strict-Transport-Security)" }
+    .flag("hsts")
+    .unset("none", "\"8760h\"")
+    .details("In all responses over TLS, except those of an upstream server that have the field."),
     setting! { Options, "admin.listen", f::OPTIONAL_ADDRESS, |c| c.server.admin,
     "Address for metrics and control over HTTP" }
     .common_flag("admin")

@@ -128,6 +128,8 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("tls.ocsp", "response.der", "/etc/a b.der"),
     ("tls.client-ca", "ca.pem", "/etc/a b.pem"),
     ("tls.client-auth", "optional", "optional"),
+    ("tls.redirect", "127.0.0.1:80", "127.0.0.1:81"),
+    ("tls.hsts", "8760h", "1s"),
     ("tls.ticket-keys", "ticket.keys", "/etc/a b.keys"),
     ("admin.listen", "127.0.0.1:9090", "[::]:0"),
     ("experiments.io", "wait-first", "wait-to-receive"),

@@ -89,6 +89,13 @@ fn limits(settings: &Settings, invalid: &mut Invalid) {
         invalid.setting("upstreams.keepalive", 0, message);
     }
     let listen = server.event_loops.listen;
+    if let Some(redirect) = server.redirect
+        && redirect.port() != 0
+        && (accepts(listen, redirect) || accepts(redirect, listen))
+    {
+        let message = format!("the server listens on {listen} with TLS; use another port");
+        invalid.setting("tls.redirect", 0, message);
+    }
     if let Some(admin) = server.admin
         && admin.port() != 0
         && (accepts(listen, admin) || accepts(admin, listen))

@@ -52,15 +52,15 @@ fn servers_have_these_flags() {
     assert_eq!(
         sorted("serve"),
         "access-log admin as cache check config distribution dotfiles events experiment \
-         header-timeout help idle-timeout listen log-format max-connections model print-config \
-         proxy-protocol tls-cert tls-client-ca tls-key tls-min-version tls-ticket-keys version workers"
+         header-timeout help hsts idle-timeout listen log-format max-connections model print-config \
+         proxy-protocol redirect-to-https tls-cert tls-client-ca tls-key tls-min-version tls-ticket-keys version workers"
     );
     assert_eq!(
         sorted("proxy"),
         "access-log admin allow as balance check config connect-timeout deny events experiment forward \
-         header-timeout health-interval health-path help idle-timeout keepalive listen log-format \
+         header-timeout health-interval health-path help hsts idle-timeout keepalive listen log-format \
          max-attempts max-body max-connections max-requests print-config proxy-protocol \
-         request-timeout response-timeout send-proxy-protocol tls-cert tls-client-ca tls-key \
+         redirect-to-https request-timeout response-timeout send-proxy-protocol tls-cert tls-client-ca tls-key \
          tls-min-version tls-ticket-keys to upstream-ca upstream-cert upstream-insecure upstream-key \
          upstream-name version via workers x-forwarded"
     );

@@ -119,14 +119,28 @@ const SERVER: &[(&str, &[&[&str]])] = &[
     ("engine", &[&["sync", "runtime", "front"]]),
     ("event_loop", &[&["runtime", "front", "engine"]]),
     ("task_loop", &[&["runtime", "front", "engine"]]),
-    ("admin", &[&["runtime", "front", "event_loop"]]),
+    ("side_server", &[&["runtime", "front", "event_loop"]]),
+    ("admin", &[&["runtime", "front", "side_server"]]),
+    ("redirect", &[&["runtime", "front", "side_server"]]),
     ("routes", &[&["runtime", "front"], HANDLERS]),
     ("config", &[&["runtime", "front"], HANDLERS]),
     (
         "start",
-        &[&["runtime", "front", "event_loop", "task_loop", "admin", "routes", "config"], HANDLERS],
+        &[
+            &[
+                "runtime",
+                "front",
+                "event_loop",
+                "task_loop",
+                "admin",
+                "redirect",
+                "routes",
+                "config",
+            ],
+            HANDLERS,
+        ],
     ),
-    ("simulation", &[&["runtime", "admin", "config", "start"], HANDLERS]),
+    ("simulation", &[&["runtime", "side_server", "admin", "config", "start"], HANDLERS]),
 ];
 
 #[test]

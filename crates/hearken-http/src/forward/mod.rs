@@ -83,6 +83,8 @@ pub struct Rules {
     adds_cdn_loop: bool,
     /// Name of the field with the subject of the client's certificate, or empty without one.
     client_subject: Box<[u8]>,
+    /// Line of Strict-Transport-Security after a CRLF, or empty.
+    hsts: Box<[u8]>,
     /// End of a head received in HTTP/1.1: CRLF, Via line and blank line.
     end_11: Box<[u8]>,
     /// End of a head received in HTTP/1.0.
@@ -116,6 +118,7 @@ impl Rules {
             received_by,
             adds_cdn_loop: false,
             client_subject: Box::default(),
+            hsts: Box::default(),
             end_11,
             end_10,
         }
@@ -133,6 +136,13 @@ impl Rules {
     /// fields with the name are removed, also with `_` in place of `-`.
     pub fn with_client_subject(self, name: &str) -> Rules {
         Rules { client_subject: name.as_bytes().into(), ..self }
+    }
+
+    /// Adds Strict-Transport-Security with this time in seconds, if any, to responses without it.
+    pub fn with_hsts(self, seconds: Option<u64>) -> Rules {
+        let line = seconds.map(|time| format!("\r\nStrict-Transport-Security: max-age={time}"));
+        let line = line.unwrap_or_default();
+        Rules { hsts: line.into_bytes().into(), ..self }
     }
 
     /// Returns whether a received field could be read as the one with the client's subject.

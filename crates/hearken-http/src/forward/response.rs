@@ -68,6 +68,9 @@ pub fn response(
         out.extend_from_slice(b"\r\nDate: ");
         out.extend_from_slice(date.as_bytes());
     }
+    if !rules.hsts.is_empty() {
+        write_hsts(rules, out, response);
+    }
     if body == ResponseBody::Chunked {
         out.extend_from_slice(CHUNKED);
     }
@@ -78,6 +81,14 @@ pub fn response(
     }
     out.extend_from_slice(rules.end(response.version));
     body
+}
+
+#[inline(never)]
+fn write_hsts(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
+    let is_hsts = |name: &[u8]| name.eq_ignore_ascii_case(b"Strict-Transport-Security");
+    if !response.fields().any(|(name, _)| is_hsts(name)) {
+        out.extend_from_slice(&rules.hsts);
+    }
 }
 
 /// Appends the head of an interim response (1xx except 101) as forwarded.

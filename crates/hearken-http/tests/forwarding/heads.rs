@@ -607,6 +607,20 @@ fn the_subject_of_the_client_replaces_received_ones() {
 }
 
 #[test]
+fn strict_transport_security_is_added_to_responses_without_it() {
+    let rules = transparent().with_hsts(Some(60));
+    let line = "Strict-Transport-Security: max-age=60\r\n";
+    for (fields, want) in [("", line), ("strict-transport-security: max-age=1\r\n", "")] {
+        let bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n");
+        let response = parse_response(bytes.as_bytes(), Method::Get);
+        let mut out = Vec::new();
+        forward::response(&rules, &mut out, &response, &TO_11);
+        let want = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}{want}\r\n");
+        assert_eq!(String::from_utf8(out).unwrap(), want);
+    }
+}
+
+#[test]
 fn forwarded_follows_the_policy() {
     use HeaderPolicy::{Append, Keep, Remove, Replace};
     let received = "Forwarded: for=x|A: b|";

@@ -39,6 +39,7 @@ impl Service for Panics {
             half_close: HalfClose::Respond,
             proxy_protocol: Vec::new(),
             needs_peers: false,
+            hsts: None,
         };
         let front = Front::new(settings, 1, None, context.worker_metrics());
         let loops = EventLoopConfig::default();

@@ -74,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) proxy_protocol: Vec<Network>,
     /// Whether the addresses of clients are needed.
     pub(crate) needs_peers: bool,
+    /// Time in seconds in Strict-Transport-Security of error responses.
+    pub(crate) hsts: Option<u64>,
 }
 
 /// Timeouts of the client side.

@@ -467,6 +467,9 @@ impl Front {
         head.date(&self.date)
             .field("Content-Type", "text/plain; charset=utf-8")
             .content_length(text.len() as u64);
+        if let Some(seconds) = self.settings.hsts {
+            head.field("Strict-Transport-Security", format!("max-age={seconds}"));
+        }
         match status {
             405 => drop(head.field("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
             503 => drop(head.field("Retry-After", "1")),

@@ -198,6 +198,8 @@ pub struct Fields {
     pub preserve_host: bool,
     /// Name of the field with the subject of the client's certificate, if any.
     pub client_subject: Option<String>,
+    /// Time in seconds in Strict-Transport-Security, which is added to responses without this field.
+    pub hsts: Option<u64>,
 }
 
 /// Timeouts of the upstream side.
@@ -295,6 +297,7 @@ impl Default for Fields {
             forwarded: HeaderPolicy::Remove,
             preserve_host: true,
             client_subject: None,
+            hsts: None,
         }
     }
 }

@@ -73,7 +73,8 @@ impl Proxy {
                 fields.preserve_host,
             )
             .with_hop_count()
-            .with_client_subject(fields.client_subject.as_deref().unwrap_or_default()),
+            .with_client_subject(fields.client_subject.as_deref().unwrap_or_default())
+            .with_hsts(fields.hsts),
             upstreams: destination.connections(),
             lifetimes: IdleLifetimes::new(destination.servers()),
             destination,

@@ -97,6 +97,7 @@ pub struct Server {
     supervisor: Option<JoinHandle<()>>,
     metrics: Arc<Metrics>,
     admin_addr: Option<SocketAddr>,
+    redirect_addr: Option<SocketAddr>,
     warnings: Vec<String>,
     /// Background threads. Dropped after the workers have ended.
     background: Vec<Box<dyn Send + Sync>>,
@@ -410,6 +411,7 @@ pub(crate) fn start_workers(
         supervisor: None,
         metrics: metrics.clone(),
         admin_addr: None,
+        redirect_addr: None,
         warnings: Vec::new(),
         background: Vec::new(),
         _log: log,
@@ -473,6 +475,11 @@ impl Server {
         self.admin_addr
     }
 
+    /// Returns the address that redirects to TLS, if there is one.
+    pub fn redirect_addr(&self) -> Option<SocketAddr> {
+        self.redirect_addr
+    }
+
     /// Returns the counters of the workers.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
@@ -507,6 +514,11 @@ impl Server {
     /// Adds a background thread, which is dropped after the workers have ended.
     pub(crate) fn add_background(&mut self, background: impl Send + Sync + 'static) {
         self.background.push(Box::new(background));
+    }
+
+    /// Sets the address that redirects to TLS.
+    pub(crate) fn set_redirect_addr(&mut self, addr: SocketAddr) {
+        self.redirect_addr = Some(addr);
     }
 
     /// Sets the admin address.

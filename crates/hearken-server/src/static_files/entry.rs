@@ -80,6 +80,7 @@ impl Entry {
     pub(super) fn new(
         content: Content,
         content_type: &str,
+        hsts: Option<u64>,
         etag: u64,
         random: Random,
         modified: Option<u64>,
@@ -97,6 +98,7 @@ impl Entry {
         head::field(&mut head, "X-Content-Type-Options", "nosniff");
         head::field(&mut head, "Accept-Ranges", "bytes");
         let validators = head.len();
+        super::generated::write_hsts(&mut head, hsts);
         let text = format!("{etag:016x}");
         head::field(&mut head, "ETag", format!("\"{text}\""));
         if let Some(modified) = modified {

@@ -20,6 +20,13 @@ pub(super) fn error_status(failed: Errno) -> u16 {
     }
 }
 
+/// Appends Strict-Transport-Security with a time in seconds, if there is one.
+pub(super) fn write_hsts(out: &mut Vec<u8>, hsts: Option<u64>) {
+    if let Some(seconds) = hsts {
+        head::field(out, "Strict-Transport-Security", format!("max-age={seconds}"));
+    }
+}
+
 impl Exchange<'_, '_> {
     /// Responds with an error and a line of text.
     #[cold]
@@ -61,6 +68,7 @@ impl Exchange<'_, '_> {
     #[cold]
     pub(super) fn options(&self, out: &mut Vec<u8>) -> Answer<'static> {
         ResponseHead::new(out, 204).field("Allow", ALLOW);
+        write_hsts(out, self.hsts);
         out.extend_from_slice(b"Date: ");
         self.end_head(out);
         Answer { ready: &[], body: Body::None, status: 204, length: 0 }
@@ -89,6 +97,7 @@ impl Exchange<'_, '_> {
         head::field_u64(out, "Content-Length", length);
         head::field(out, "Content-Type", "text/plain; charset=utf-8");
         head::field(out, "X-Content-Type-Options", "nosniff");
+        write_hsts(out, self.hsts);
         out.extend_from_slice(b"Date: ");
         self.end_head(out);
         if self.is_head() {

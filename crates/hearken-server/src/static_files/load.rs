@@ -56,7 +56,8 @@ impl<F: Files> Site<F> {
         let etag = version.fingerprint(salt);
         let random = Random::new(self.random.next());
         let content_type = media_type::content_type(path);
-        let mut entry = Entry::new(content, &content_type, etag, random, modified, last_check);
+        let mut entry =
+            Entry::new(content, &content_type, exchange.hsts, etag, random, modified, last_check);
         let answer = entry.answer(exchange, out).append_to(out);
         if is_cacheable && entry.is_in_memory() {
             let weight = entry.weight() + key.len();

@@ -73,6 +73,8 @@ pub struct SiteConfig {
     pub max_open_files: usize,
     /// Maximum size in bytes of a request body (413). The body is discarded.
     pub max_body_bytes: u64,
+    /// Time in seconds in Strict-Transport-Security of all responses, if they have this field.
+    pub hsts: Option<u64>,
 }
 
 impl Default for SiteConfig {
@@ -85,6 +87,7 @@ impl Default for SiteConfig {
             max_cached_file_bytes: 64 * 1024,
             max_open_files: 64,
             max_body_bytes: 1024 * 1024,
+            hsts: None,
         }
     }
 }
@@ -94,6 +97,7 @@ impl Default for SiteConfig {
 pub struct Site<F: Files = Disk> {
     root: Root<F>,
     dotfiles: bool,
+    hsts: Option<u64>,
     index: String,
     max_small_bytes: u64,
     small_files: Cache<Entry>,
@@ -109,6 +113,8 @@ pub struct Site<F: Files = Disk> {
 /// A request and the parameters of its response.
 struct Exchange<'e, 'b> {
     request: &'e Request<'b>,
+    /// Time in seconds in Strict-Transport-Security, if the response has this field.
+    hsts: Option<u64>,
     date: &'e DateCache,
     keep_alive: bool,
 }
@@ -164,6 +170,7 @@ impl<F: Files> Site<F> {
             reserve,
             root,
             dotfiles: config.dotfiles,
+            hsts: config.hsts,
             index,
             max_small_bytes: config.max_cached_file_bytes as u64,
             small_files: Cache::new(config.max_cache_bytes),
@@ -204,7 +211,7 @@ impl<F: Files> Site<F> {
         keep_alive: bool,
         out: &mut Vec<u8>,
     ) -> Answer<'_> {
-        let exchange = Exchange { request, date, keep_alive };
+        let exchange = Exchange { request, hsts: self.hsts, date, keep_alive };
         match request.method {
             Method::Get | Method::Head => {}
             Method::Options => return exchange.options(out),

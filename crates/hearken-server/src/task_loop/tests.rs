@@ -9,12 +9,12 @@ use hearken::io::{Address, Io};
 use hearken_http::{Limits, Request};
 
 use super::*;
-use crate::admin;
 use crate::front::{Answer, Context, Deferred, HalfClose, Handled, Incoming, RequestId};
 use crate::front::{Settings, Timeouts};
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::server::{StopFlag, Worker};
+use crate::side_server;
 
 const SERVER: [u8; 4] = [10, 0, 0, 1];
 const CLIENTS: [u8; 4] = [10, 0, 0, 2];
@@ -99,9 +99,10 @@ impl Server {
             half_close: HalfClose::Respond,
             proxy_protocol: Vec::new(),
             needs_peers: false,
+            hsts: None,
         };
         let address: SocketAddr = (SERVER, 80).into();
-        let mut context = admin::context(address, StopFlag::default());
+        let mut context = side_server::context(address, StopFlag::default(), 64);
         context.metrics = std::sync::Arc::new(Metrics::new(1));
         let front = Front::new(settings, 8, None, context.worker_metrics());
         let handler = Panics::default();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hearken::timer::Time;
-use hearken_server::admin::{self, AdminServer};
+use hearken_server::admin::{self, SideServer};
 use hearken_server::runtime::administration::{
     AdminSources, NoSuchUpstream, UpstreamCommand, UpstreamControl,
 };
@@ -48,7 +48,7 @@ impl UpstreamControl for Recorder {
 }
 
 struct TestAdmin {
-    admin: AdminServer,
+    admin: SideServer,
     upstreams: Arc<Recorder>,
     stopping: Arc<AtomicBool>,
 }
@@ -71,7 +71,7 @@ fn start_with(metrics: impl Fn(Time, &mut String) + Send + Sync + 'static) -> Te
 }
 
 /// Sends a request on a connection of its own, after which the server must close the connection.
-fn exchange(admin: &AdminServer, request: &str) -> Response {
+fn exchange(admin: &SideServer, request: &str) -> Response {
     let mut client = Client::connect(admin.addr());
     client.send(request);
     client.shutdown_write();
@@ -81,7 +81,7 @@ fn exchange(admin: &AdminServer, request: &str) -> Response {
     response
 }
 
-fn request(admin: &AdminServer, line: &str, fields: &str) -> Response {
+fn request(admin: &SideServer, line: &str, fields: &str) -> Response {
     exchange(admin, &format!("{line} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", admin.addr()))
 }
 
@@ -244,7 +244,7 @@ fn dropping_the_server_closes_all_connections() {
 }
 
 /// Returns a client whose requests name a local host.
-fn connect(admin: &AdminServer) -> Client {
+fn connect(admin: &SideServer) -> Client {
     Client::connect(admin.addr())
 }
 

@@ -20,6 +20,7 @@ use crate::program::{Running, fails_with, site};
 
 mod operations;
 mod proxy;
+mod redirect;
 mod sites;
 mod upstreams;
 
