@@ -68,6 +68,12 @@ impl<'b> Request<'b> {
         RequestParts::from_request(self)
     }
 
+    /// Returns the bytes of the head. Those of an HTTP/2 request are its translation.
+    #[inline]
+    pub fn head(&self) -> &'b [u8] {
+        self.bytes.get(..self.head_len).unwrap_or(self.bytes)
+    }
+
     /// Returns the parsed request-target.
     #[inline]
     pub fn target(&self) -> Target<'b> {

@@ -41,6 +41,9 @@ pub struct Config {
     pub min_rate: u64,
     /// Maximum size of the head of a request.
     pub limits: hearken_http::Limits,
+    /// Whether clients may use HTTP/2: over TLS if both sides support it, and without TLS if they begin
+    /// with its preface.
+    pub http2: bool,
     /// Treatment of a client that half-closes the connection.
     pub half_close: HalfClose,
     /// Networks whose connections start with a PROXY protocol header (version 1 or 2) that contains
@@ -88,6 +91,7 @@ impl Config {
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),
+            http2: true,
             half_close: HalfClose::Respond,
             proxy_protocol: Vec::new(),
             access_log: None,

@@ -194,6 +194,17 @@ impl<H> Engine<H> {
         self.front.next_request(io, &mut self.handler, client);
     }
 
+    /// Continues HTTP/2 connections at the end of a turn.
+    #[inline]
+    pub(crate) fn continue_streams<I: Relay>(&mut self, io: &mut I)
+    where
+        H: Handler<I>,
+    {
+        if self.front.has_pending_streams() {
+            self.front.continue_streams(io, &mut self.handler);
+        }
+    }
+
     /// Pauses or resumes accepting. The driver calls it after each completion.
     #[inline(always)]
     pub(crate) fn update_accepting<I: Relay>(&mut self, io: &mut I)
@@ -320,6 +331,9 @@ impl<H> Engine<H> {
             // The connection can be closed for a new one two turns from now.
             self.wake_at = Some(now);
         }
+        if self.front.has_pending_streams() {
+            self.wake_at = Some(now);
+        }
         self.acceptor.end_turn(now, open, self.front.idle());
         self.has_ended = self.acceptor.ends(now);
     }
@@ -338,6 +352,7 @@ impl<H> Engine<H> {
         self.acceptor.close(io);
         self.front.close_idle(io);
         self.handler.close_idle(&mut Context { front: &mut self.front, io });
+        self.continue_streams(io);
     }
 
     /// Returns whether no client connection is open.

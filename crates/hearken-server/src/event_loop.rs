@@ -61,6 +61,7 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
             any = true;
             engine.on_completion(io, completion);
         }
+        engine.continue_streams(io);
         engine.end_turn(io, any);
         Ok(any)
     }

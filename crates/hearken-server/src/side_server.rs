@@ -127,6 +127,7 @@ pub(crate) fn worker<I: Relay + 'static>(
         proxy_protocol: Vec::new(),
         needs_peers: false,
         hsts: None,
+        http2: true,
     };
     let front = Front::new(settings, context.limits.connections, None, context.worker_metrics());
     match EventLoop::new(io, front, handler, context, &EventLoopConfig::default(), false) {

@@ -208,6 +208,7 @@ impl<F: Files> Service<F> {
             proxy_protocol: config.proxy_protocol.clone(),
             needs_peers: self.needs_peers(),
             hsts: config.hsts_seconds(),
+            http2: config.http2,
         };
         let log = context.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
         let front = Front::new(settings, context.limits.descriptors, log, context.worker_metrics());

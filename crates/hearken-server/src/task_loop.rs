@@ -145,6 +145,9 @@ impl<I: Relay + 'static, H: Handler<I> + 'static> server::Worker for TaskLoop<I,
                 shared.step(|engine, io| engine.on_completion(io, completion));
             }
         }
+        if shared.engine.borrow().front.has_pending_streams() {
+            shared.step(Engine::continue_streams);
+        }
         turn.finish();
         shared.with(|engine, io| engine.end_turn(io, any));
         Ok(any)

@@ -40,6 +40,7 @@ impl Service for Panics {
             proxy_protocol: Vec::new(),
             needs_peers: false,
             hsts: None,
+            http2: true,
         };
         let front = Front::new(settings, 1, None, context.worker_metrics());
         let loops = EventLoopConfig::default();

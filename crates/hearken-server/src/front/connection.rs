@@ -30,10 +30,12 @@ const _: () = assert!(size_of::<Connection>() == 16);
 pub(super) enum Phase {
     /// The slot holds no connection.
     Vacant,
-    /// No byte of the next request was received.
+    /// No byte of the next request was received. An HTTP/2 connection has no streams.
     Idle,
     /// A request is being received or answered.
     Active,
+    /// An HTTP/2 connection with streams, or with incomplete input or output.
+    Streams,
     /// The connection is shut down, and further input is discarded. Closing it immediately could
     /// reset the connection before the client has received the response.
     Lingering,
@@ -60,6 +62,8 @@ bitflags::bitflags! {
         const HEADER = 64;
         /// The transport relays the input without passing it to the front.
         const RELAYED = 128;
+        /// The client uses HTTP/2.
+        const HTTP2 = 256;
     }
 }
 
@@ -168,6 +172,11 @@ impl Connections {
         }
     }
 
+    /// Returns whether the connection that has been idle longest uses HTTP/2.
+    pub(super) fn is_oldest_http2(&self) -> bool {
+        self.oldest_idle().is_some_and(|oldest| oldest.flags.contains(Flags::HTTP2))
+    }
+
     /// Returns whether the connection is open.
     pub(super) fn contains(&self, token: Token) -> bool {
         let connection = self.slots.get(token.slot() as usize);
@@ -225,6 +234,12 @@ impl Connections {
         let connection = self.get(token);
         connection.phase = Phase::Active;
         connection.a = exchange;
+    }
+
+    /// Makes an idle connection one with streams.
+    pub(super) fn set_streams(&mut self, token: Token) {
+        self.unlink(token.slot());
+        self.get(token).phase = Phase::Streams;
     }
 
     /// Makes a connection idle, or moves an idle one to the end of the list.

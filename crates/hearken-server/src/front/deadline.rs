@@ -47,12 +47,15 @@ impl Front {
         }
     }
 
-    /// Sets the deadline of the connection to the earliest deadline of its request.
+    /// Sets the deadline of the connection to the earliest deadline of its request, or of its streams.
     #[inline]
     pub(super) fn update_deadline<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &self.requests[index];
-        let all = [request.wait_deadline, request.timer, request.deadline, request.body_deadline];
-        io.set_timer(request.token, all.into_iter().flatten().min());
+        let deadline = request.next_deadline();
+        if request.is_stream() {
+            return self.update_stream_deadline(io, request.token, deadline);
+        }
+        io.set_timer(request.token, deadline);
     }
 
     /// Handles the deadline of a client connection.
@@ -69,12 +72,13 @@ impl Front {
                 let index = self.connections.exchange(token);
                 self.on_request_deadline(io, handler, token, index);
             }
+            Phase::Streams => self.on_http2_deadline(io, handler, token),
             Phase::Vacant | Phase::Handler => {}
         }
     }
 
     /// Handles the deadline of a request in progress.
-    fn on_request_deadline<T: Transport, H: Handler<T>>(
+    pub(super) fn on_request_deadline<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use hearken::Token;
 use hearken::io::{Body, Completion, Io};
 use hearken::timer::Time;
+use hearken_http::h2::StreamId;
 use hearken_http::{DateCache, Request};
 
 use super::Front;
@@ -188,8 +189,7 @@ pub(crate) struct Incoming<'a, T> {
     pub(super) front: &'a mut Front,
     pub(super) io: &'a mut T,
     pub(super) token: Token,
-    /// Index of the request if its body was read first.
-    pub(super) index: Option<u32>,
+    pub(super) origin: Origin,
     /// The head as received.
     pub(super) head: &'a [u8],
     /// Whether the connection is kept open after the response.
@@ -198,6 +198,17 @@ pub(crate) struct Incoming<'a, T> {
     pub(super) rest: &'a [u8],
     /// The route that selected the handler; 0 without routes.
     pub(crate) route: u32,
+}
+
+/// The place where the front got a request from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// Received bytes of an idle connection.
+    Connection,
+    /// The table of requests, because the body was read first.
+    Stored { index: u32 },
+    /// A stream of an HTTP/2 connection, which the client may have ended.
+    Stream { id: StreamId, is_received: bool },
 }
 
 impl<I: Io> Incoming<'_, I> {
@@ -216,7 +227,7 @@ impl<'a, T: Transport> Incoming<'a, T> {
     /// Returns whether the body was read and discarded.
     #[inline]
     pub(crate) fn is_body_read(&self) -> bool {
-        self.index.is_some()
+        matches!(self.origin, Origin::Stored { .. })
     }
 
     /// Returns the date, whether the connection is kept open, and the buffer for the head of the
@@ -229,7 +240,7 @@ impl<'a, T: Transport> Incoming<'a, T> {
     /// Answers the request.
     #[inline(always)]
     pub(crate) fn respond(self, request: &Request<'_>, answer: Answer<'_>) -> Handled {
-        self.front.respond_at_once(self.io, self.token, self.index, self.head, request, answer, {
+        self.front.respond_at_once(self.io, self.token, self.origin, self.head, request, answer, {
             (self.keep_alive, !self.rest.is_empty())
         })
     }
@@ -244,8 +255,15 @@ impl<'a, T: Transport> Incoming<'a, T> {
         key: u32,
         body_limit: u64,
     ) -> Result<(Context<'a, T>, RequestId), Handled> {
-        let Incoming { front, io, token, head, rest, route, .. } = self;
-        match front.defer(io, token, (head, rest), request, (route, key), body_limit) {
+        let Incoming { front, io, token, origin, head, rest, route, .. } = self;
+        let deferred = match origin {
+            Origin::Stream { id, is_received } => {
+                let stream = (id, is_received);
+                front.defer_stream(io, token, stream, request, (route, key), body_limit)
+            }
+            _ => front.defer(io, token, (head, rest), request, (route, key), body_limit),
+        };
+        match deferred {
             Some(id) => Ok((Context { front, io }, id)),
             None => Err(Handled::Deferred),
         }

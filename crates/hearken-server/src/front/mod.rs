@@ -17,10 +17,12 @@
 //! | `receive` | received bytes: heads, bodies, tunnels |
 //! | `respond` | immediate, deferred and streamed responses; errors |
 //! | `deadline` | timeouts of clients |
+//! | `http2` | HTTP/2 connections, whose streams are requests |
 
 mod connection;
 mod deadline;
 mod handler;
+mod http2;
 mod receive;
 mod request;
 mod respond;
@@ -39,6 +41,7 @@ use connection::{Connections, Flags, Phase};
 pub(crate) use connection::{Owner, TableChange};
 pub use handler::Answer;
 pub(crate) use handler::{Context, Deferred, Flow, Handled, Handler, Incoming};
+use http2::Http2;
 use request::{ActiveRequests, Facts, Stage};
 pub(crate) use request::{RequestId, UpstreamEntry};
 pub(crate) use respond::Persistence;
@@ -76,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) needs_peers: bool,
     /// Time in seconds in Strict-Transport-Security of error responses.
     pub(crate) hsts: Option<u64>,
+    /// Whether clients may use HTTP/2.
+    pub(crate) http2: bool,
 }
 
 /// Timeouts of the client side.
@@ -125,6 +130,7 @@ pub(crate) struct Front {
     /// Addresses of clients by slot, if they are needed.
     peers: Vec<[u8; 16]>,
     requests: ActiveRequests,
+    http2: Http2,
     /// Clients with a further received request.
     ready: VecDeque<Token>,
     /// Responses to send together. Empty except while requests are being answered.
@@ -157,6 +163,7 @@ impl Front {
             connections: Connections::with_capacity(connections),
             peers: Vec::new(),
             requests: ActiveRequests::default(),
+            http2: Http2::new(settings.limits),
             ready: VecDeque::new(),
             out: Vec::new(),
             date: DateCache::new(0),
@@ -205,7 +212,8 @@ impl Front {
         usage.connection_slots.set(self.connections.slots());
         usage.requests.set(self.requests.len());
         usage.request_slots.set(self.requests.slots());
-        usage.buffered_bytes.set(self.requests.buffered_bytes());
+        let buffered = self.requests.buffered_bytes() + self.http2.buffered_bytes();
+        usage.buffered_bytes.set(buffered);
     }
 
     /// Handles an accepted connection.
@@ -324,9 +332,10 @@ impl Front {
     }
 
     /// Returns the connection that has been idle longest, unless it was used in the last turn or in
-    /// this one, or has not sent a request yet.
+    /// this one, has not sent a request yet, or uses HTTP/2.
     pub(crate) fn longest_idle(&self) -> Option<Token> {
-        self.connections.idle_longest().filter(|_| self.idle() == Idle::Served)
+        let is_movable = self.idle() == Idle::Served && !self.connections.is_oldest_http2();
+        self.connections.idle_longest().filter(|_| is_movable)
     }
 
     /// Removes an idle connection without closing it. Returns the client's address, if it is known.
@@ -367,6 +376,7 @@ impl Front {
         }
         let Some(token) = found else { return false };
         self.metrics().connections_evicted.add(1);
+        self.send_goaway(io, token);
         self.close(io, token);
         true
     }
@@ -384,6 +394,7 @@ impl Front {
         if !self.connections.contains(token) {
             return;
         }
+        self.release_streams(token);
         if self.connections.get(token).phase == Phase::Active {
             let index = self.connections.exchange(token);
             let request = &self.requests[index];
@@ -396,7 +407,9 @@ impl Front {
 
     /// Begins to stop: closes each connection after its current response.
     pub(crate) fn stop(&mut self) {
-        self.stopping = true;
+        if !std::mem::replace(&mut self.stopping, true) {
+            self.announce_stop();
+        }
     }
 
     /// Closes connections without a request and without pending input, because the server is stopping.
@@ -408,11 +421,15 @@ impl Front {
                 self.end_idle(io, token);
             }
         }
+        for token in self.connections.in_phase(Phase::Streams) {
+            self.shut_down_http2(token);
+        }
     }
 
     /// Closes an idle connection, or lingers if its client has not acknowledged the last response: a
     /// request that is on its way would make the client lose the rest of it.
     fn end_idle<T: Transport>(&mut self, io: &mut T, token: Token) {
+        self.send_goaway(io, token);
         if io.unacknowledged(token) > 0 {
             self.linger(io, token);
         } else {
@@ -423,6 +440,9 @@ impl Front {
     /// Cancels all requests in progress, because the shutdown timeout has expired.
     pub(crate) fn cancel_all<T: Transport, H: Handler<T>>(&mut self, io: &mut T, handler: &mut H) {
         self.has_ended = true;
+        for token in self.connections.in_phase(Phase::Streams) {
+            self.end_http2(io, handler, token);
+        }
         for token in self.connections.in_phase(Phase::Active) {
             let index = self.connections.exchange(token);
             if self.requests[index].stage == Stage::Head {
@@ -471,6 +491,9 @@ impl Front {
 
     /// Removes and closes a client connection.
     fn close<T: Transport>(&mut self, io: &mut T, token: Token) {
+        if self.connections.get(token).flags.contains(Flags::HTTP2) {
+            self.http2.remove(token);
+        }
         self.connections.remove(token);
         io.close_connection(token);
     }
@@ -493,6 +516,9 @@ impl Front {
         let connection = self.connections.get(token);
         if connection.flags.contains(Flags::ENDED) {
             return self.close(io, token);
+        }
+        if connection.flags.contains(Flags::HTTP2) {
+            self.http2.remove(token);
         }
         self.resume(io, token);
         self.connections.set_lingering(token);
@@ -559,16 +585,24 @@ impl Front {
     /// Returns whether sends to the client are incomplete.
     #[inline]
     pub(crate) fn is_blocked(&mut self, id: RequestId) -> bool {
-        match self.client(id) {
-            Some(token) => self.connections.get(token).sends > 0,
+        match self.requests.find(id) {
+            Some(index) if self.requests[index].is_stream() => {
+                self.http2.stream(index).has_pending()
+            }
+            Some(index) => self.connections.get(self.requests[index].token).sends > 0,
             None => false,
         }
     }
 
     /// Returns whether the client has closed its sending side.
     pub(crate) fn is_half_closed(&mut self, id: RequestId) -> bool {
-        match self.client(id) {
-            Some(token) => self.connections.get(token).flags.contains(Flags::ENDED),
+        match self.requests.find(id) {
+            Some(index) if self.requests[index].is_stream() => {
+                self.http2.stream(index).is_received()
+            }
+            Some(index) => {
+                self.connections.get(self.requests[index].token).flags.contains(Flags::ENDED)
+            }
             None => true,
         }
     }

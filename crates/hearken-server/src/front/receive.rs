@@ -3,10 +3,11 @@
 use hearken::Token;
 use hearken::io::RelayEnd;
 use hearken_http::forward::Relay;
+use hearken_http::h2::is_preface;
 use hearken_http::{Body, BodyReader, Reject, Request, RequestParser};
 
 use super::connection::{Flags, Phase};
-use super::handler::{Context, Deferred, Flow, Handled, Handler, Incoming};
+use super::handler::{Context, Deferred, Flow, Handled, Handler, Incoming, Origin};
 use super::request::{Facts, RequestId, Stage, Upload, Wait};
 use super::transport::Transport;
 use super::{Front, HalfClose, LINGER_BYTES, MAX_READ_AHEAD};
@@ -20,7 +21,22 @@ pub(super) const MIN_RELAY_BYTES: u64 = 32 * 1024;
 /// Maximum number of bytes of rejected input that are stored for the log.
 const MAX_LOGGED_INPUT: usize = 256;
 const MISDIRECTED: &str = "the TLS connection is for another host";
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Passes a request to the handler, unless it was sent on a TLS connection for another host.
+#[inline(always)]
+pub(super) fn handle<T: Transport, H: Handler<T>>(
+    handler: &mut H,
+    incoming: Incoming<'_, T>,
+    request: &Request<'_>,
+) -> Handled {
+    match request.host {
+        Some(host) if incoming.io.is_misdirected(incoming.token, host) => {
+            incoming.respond_error(request, 421, MISDIRECTED)
+        }
+        _ => handler.on_request(incoming, request),
+    }
+}
 
 impl Front {
     /// Handles received bytes of a client.
@@ -34,8 +50,11 @@ impl Front {
     ) {
         let connection = self.connections.get(token);
         match connection.phase {
-            Phase::Idle if !connection.flags.contains(Flags::HEADER) => {
+            Phase::Idle if !connection.flags.intersects(Flags::HEADER | Flags::HTTP2) => {
                 self.process_input(io, handler, token, bytes, RequestParser::new(), true);
+            }
+            Phase::Idle if connection.flags.contains(Flags::HTTP2) => {
+                self.received_http2(io, handler, token, bytes);
             }
             Phase::Idle => {
                 let index = self.activate(io, token);
@@ -43,6 +62,7 @@ impl Front {
                 self.read_proxy_header(io, handler, token, index);
             }
             Phase::Active => self.received_active(io, handler, token, bytes),
+            Phase::Streams => self.received_http2(io, handler, token, bytes),
             Phase::Lingering => {
                 if self.connections.add_discarded(token, bytes.len()) > LINGER_BYTES {
                     self.close(io, token);
@@ -153,11 +173,35 @@ impl Front {
     /// Buffers bytes that follow a request in progress.
     fn buffer_rest<T: Transport>(&mut self, io: &mut T, token: Token, bytes: &[u8]) {
         let index = self.connections.exchange(token);
+        self.buffer(io, index, bytes);
+    }
+
+    /// Buffers bytes that the request does not need yet.
+    fn buffer<T: Transport>(&mut self, io: &mut T, index: u32, bytes: &[u8]) {
         let request = &mut self.requests[index];
         request.received.extend_from_slice(bytes);
         if request.received.len() >= MAX_READ_AHEAD {
-            self.pause(io, token);
+            self.pause_request(io, index);
         }
+    }
+
+    /// Pauses receiving the body of a request.
+    pub(super) fn pause_request<T: Transport>(&mut self, io: &mut T, index: u32) {
+        let request = &self.requests[index];
+        // The window of a stream closes by itself.
+        if !request.is_stream() {
+            self.pause(io, request.token);
+        }
+    }
+
+    /// Resumes receiving the body of a request.
+    #[inline]
+    pub(super) fn resume_request<T: Transport>(&mut self, io: &mut T, index: u32) {
+        let request = &self.requests[index];
+        if request.is_stream() {
+            return self.release_content(index);
+        }
+        self.resume(io, request.token);
     }
 
     /// Answers complete requests and returns their length in bytes.
@@ -178,7 +222,7 @@ impl Front {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
                 Err(reject) => {
-                    self.reject_new(io, token, &bytes[used..], *reject);
+                    self.reject_new(io, token, (&bytes[used..], used == 0), *reject);
                     return bytes.len();
                 }
             };
@@ -187,20 +231,14 @@ impl Front {
             let incoming = Incoming {
                 io,
                 token,
-                index: None,
+                origin: Origin::Connection,
                 head,
                 keep_alive: request.keep_alive && !self.stopping,
                 rest: &bytes[used..],
                 route: 0,
                 front: self,
             };
-            let handled = match request.host {
-                Some(host) if incoming.io.is_misdirected(token, host) => {
-                    incoming.respond_error(request, 421, MISDIRECTED)
-                }
-                _ => handler.on_request(incoming, request),
-            };
-            match handled {
+            match handle(handler, incoming, request) {
                 Handled::Answered => {}
                 // A deferred request stores the bytes that follow it.
                 Handled::Stop | Handled::Deferred => return bytes.len(),
@@ -259,7 +297,7 @@ impl Front {
     }
 
     /// Discards a part of a body. Passes the request to the handler when the body is complete.
-    fn discard<T: Transport, H: Handler<T>>(
+    pub(super) fn discard<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -282,7 +320,7 @@ impl Front {
                 self.requests.end(index);
                 return self.close(io, token); // The body will stay incomplete.
             }
-            return self.resume(io, token);
+            return self.resume_request(io, index);
         }
         request.received.extend_from_slice(&bytes[at..]);
         request.discard = None;
@@ -297,7 +335,7 @@ impl Front {
         let incoming = Incoming {
             io,
             token,
-            index: Some(index),
+            origin: Origin::Stored { index },
             head: &head,
             keep_alive: parsed.keep_alive && !self.stopping,
             rest: &[],
@@ -321,15 +359,28 @@ impl Front {
         connection.flags.remove(Flags::RELAYED);
         let header = connection.flags.contains(Flags::HEADER);
         let request = &mut self.requests[index];
+        if request.stage != Stage::Head {
+            return self.receive_body(io, handler, token, index, bytes);
+        }
+        request.received.extend_from_slice(bytes);
+        if header {
+            self.read_proxy_header(io, handler, token, index);
+        } else {
+            self.process_buffered(io, handler, token, index, false);
+        }
+    }
+
+    /// Handles received bytes of a request after its head.
+    pub(super) fn receive_body<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+        bytes: &[u8],
+    ) {
+        let request = &mut self.requests[index];
         match request.stage {
-            Stage::Head => {
-                request.received.extend_from_slice(bytes);
-                if header {
-                    self.read_proxy_header(io, handler, token, index);
-                } else {
-                    self.process_buffered(io, handler, token, index, false);
-                }
-            }
             Stage::Body => self.discard(io, handler, token, index, bytes),
             Stage::Handler if matches!(request.upload, Upload::Flowing { started: true, .. }) => {
                 self.upload(io, handler, token, index, bytes);
@@ -340,7 +391,7 @@ impl Front {
                 self.metrics().bytes_received_client.add(bytes.len() as u64);
                 self.deliver(io, handler, token, index, bytes, u64::MAX);
             }
-            _ => self.buffer_rest(io, token, bytes),
+            _ => self.buffer(io, index, bytes),
         }
     }
 
@@ -406,7 +457,7 @@ impl Front {
     /// Prepares for the body of a deferred request. Returns false if the request was rejected,
     /// because its body is too long.
     #[cold]
-    fn expect_upload<T: Transport>(
+    pub(super) fn expect_upload<T: Transport>(
         &mut self,
         io: &mut T,
         index: u32,
@@ -481,7 +532,7 @@ impl Front {
             return;
         }
         if relay_to.is_none_or(|to| !self.relay_body(io, token, index, to)) {
-            self.resume(io, token);
+            self.resume_request(io, index);
         }
         if is_flowing {
             self.wait_for(io, index, Wait::Body);
@@ -504,14 +555,13 @@ impl Front {
             && !self.requests[index].is_uploaded()
         {
             self.requests[index].upload = Upload::Dropped;
-            let token = self.requests[index].token;
-            self.resume(io, token);
+            self.resume_request(io, index);
             self.wait_for(io, index, Wait::Nothing);
         }
     }
 
     /// Passes a part of a body to the handler.
-    fn upload<T: Transport, H: Handler<T>>(
+    pub(super) fn upload<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -576,9 +626,9 @@ impl Front {
         let request = &self.requests[index];
         let waits = matches!(request.upload, Upload::Flowing { .. }) && takes_more;
         if takes_more && request.received.len() < MAX_READ_AHEAD {
-            self.resume(io, token);
+            self.resume_request(io, index);
         } else {
-            self.pause(io, token);
+            self.pause_request(io, index);
         }
         if self.requests[index].stage == Stage::Handler {
             let wait = if waits { Wait::Body } else { Wait::Nothing };
@@ -601,6 +651,7 @@ impl Front {
             _ => 0,
         };
         if max_bytes < MIN_RELAY_BYTES
+            || request.is_stream()
             || !request.received.is_empty()
             || !io.relay_bytes(token, to, max_bytes)
         {
@@ -670,6 +721,9 @@ impl Front {
         {
             request.upload = Upload::Done;
             request.body_deadline = None;
+            if request.is_stream() {
+                self.release_content(index);
+            }
         }
         self.metrics().bytes_received_client.add(count as u64);
     }
@@ -692,6 +746,7 @@ impl Front {
         match connection.phase {
             Phase::Idle | Phase::Lingering => return self.close(io, token),
             Phase::Vacant | Phase::Handler => return,
+            Phase::Streams => return self.disconnected_http2(io, handler, token),
             Phase::Active => {}
         }
         let index = self.connections.exchange(token);
@@ -747,6 +802,7 @@ impl Front {
                     _ => self.on_disconnected(io, handler, index),
                 }
             }
+            Phase::Streams => self.disconnected_http2(io, handler, token),
             Phase::Vacant | Phase::Handler => {}
             Phase::Idle | Phase::Lingering => self.close(io, token),
         }
@@ -763,9 +819,27 @@ impl Front {
         self.cancel(io, handler, index, Outcome::ClientDisconnected);
     }
 
-    /// Rejects input on an idle connection.
+    /// Rejects input on an idle connection, unless it is the preface of HTTP/2. `is_first` is whether no
+    /// other input precedes it.
     #[cold]
-    fn reject_new<T: Transport>(&mut self, io: &mut T, token: Token, input: &[u8], reject: Reject) {
+    fn reject_new<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        (input, is_first): (&[u8], bool),
+        reject: Reject,
+    ) {
+        let is_served = self.connections.get(token).flags.contains(Flags::SERVED);
+        if is_first && !is_served && self.settings.http2 {
+            match is_preface(input) {
+                Some(true) => return self.begin_http2(io, token, input),
+                Some(false) => {}
+                None => {
+                    let index = self.activate(io, token);
+                    return self.requests[index].received.extend_from_slice(input);
+                }
+            }
+        }
         // Earlier requests are answered first.
         let out = std::mem::take(&mut self.out);
         if !out.is_empty() {

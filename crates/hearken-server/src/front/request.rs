@@ -70,7 +70,7 @@ pub(super) enum Wait {
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(super) struct Facts: u8 {
+    pub(super) struct Facts: u16 {
         /// The client requested a persistent connection.
         const KEEP_ALIVE = 1;
         /// The client waits for 100 (Continue) before it sends the body.
@@ -87,6 +87,8 @@ bitflags::bitflags! {
         const UPLOADED = 64;
         /// The response was counted.
         const COUNTED = 128;
+        /// The request is a stream of an HTTP/2 connection.
+        const STREAM = 256;
     }
 }
 
@@ -262,9 +264,9 @@ impl ActiveRequest {
         self.parts = Some(request.parts());
         self.version = request.version;
         let is_head = request.method == hearken_http::Method::Head;
-        let facts = (u8::from(request.keep_alive) * Facts::KEEP_ALIVE.bits())
-            | (u8::from(request.expect_continue) * Facts::EXPECTS_CONTINUE.bits())
-            | (u8::from(is_head) * Facts::HEAD.bits());
+        let facts = (u16::from(request.keep_alive) * Facts::KEEP_ALIVE.bits())
+            | (u16::from(request.expect_continue) * Facts::EXPECTS_CONTINUE.bits())
+            | (u16::from(is_head) * Facts::HEAD.bits());
         self.facts |= Facts::from_bits_retain(facts);
     }
 
@@ -278,6 +280,19 @@ impl ActiveRequest {
     #[inline]
     pub(super) fn is_uploaded(&self) -> bool {
         matches!(self.upload, Upload::Done)
+    }
+
+    /// Returns the earliest deadline.
+    #[inline]
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let all = [self.wait_deadline, self.timer, self.deadline, self.body_deadline];
+        all.into_iter().flatten().min()
+    }
+
+    /// Returns whether the request is a stream of an HTTP/2 connection.
+    #[inline]
+    pub(super) fn is_stream(&self) -> bool {
+        self.facts.contains(Facts::STREAM)
     }
 
     /// Returns whether the client is expected to send more of the body.

@@ -2,11 +2,12 @@
 
 use hearken::Token;
 use hearken::io::{Body, CloseMode, SendOutcome};
+use hearken_http::h2::ErrorCode;
 use hearken_http::{DateCache, Request, ResponseHead, Version, reason};
 
 use super::Front;
-use super::connection::Flags;
-use super::handler::{Answer, Context, Handled, Handler};
+use super::connection::{Flags, Phase};
+use super::handler::{Answer, Context, Handled, Handler, Origin};
 use super::request::{Facts, RequestId, Stage, Upload, Wait};
 use super::transport::Transport;
 use crate::runtime::access_log::{Outcome, Rejected, RequestRecord};
@@ -44,14 +45,18 @@ impl Front {
         &mut self,
         io: &mut T,
         token: Token,
-        index: Option<u32>,
+        origin: Origin,
         head: &[u8],
         request: &Request<'_>,
         answer: Answer<'_>,
         (keep_alive, more): (bool, bool),
     ) -> Handled {
-        if let Some(index) = index {
-            return self.respond_stored(io, index, answer, keep_alive);
+        match origin {
+            Origin::Connection => {}
+            Origin::Stored { index } => return self.respond_stored(io, index, answer, keep_alive),
+            Origin::Stream { id, is_received } => {
+                return self.respond_stream(io, token, (id, is_received), request, answer);
+            }
         }
         let Answer { ready, body, status, length } = answer;
         match status {
@@ -187,7 +192,10 @@ impl Front {
         self.requests[index].sent = length;
         let token = self.requests[index].token;
         if matches!(body, Body::None) {
-            self.write_to_client(io, token, &out);
+            self.write_response(io, index, &out);
+        } else if self.requests[index].is_stream() {
+            self.write_stream(index, &out);
+            self.write_stream_body(index, body);
         } else {
             self.connections.get(token).sends += 1;
             io.send_body(token, &mut out, body);
@@ -206,8 +214,10 @@ impl Front {
         let index = self.requests.find(id)?;
         let request = &self.requests[index];
         // The rest of an incomplete body may never arrive, so no request could follow it.
-        let keep_alive =
-            request.facts.contains(Facts::KEEP_ALIVE) && request.is_uploaded() && !self.stopping;
+        // Other streams do not depend on the shutdown.
+        let keep_alive = request.facts.contains(Facts::KEEP_ALIVE)
+            && request.is_uploaded()
+            && (!self.stopping || request.is_stream());
         Some(ResponseContext { version: request.version, keep_alive, date: &self.date })
     }
 
@@ -218,9 +228,9 @@ impl Front {
         id: RequestId,
         bytes: &[u8],
     ) -> bool {
-        match self.client(id) {
-            Some(token) => self.write_to_client(io, token, bytes),
-            None => true,
+        match self.requests.find(id) {
+            Some(index) if !bytes.is_empty() => self.write_response(io, index, bytes),
+            _ => true,
         }
     }
 
@@ -239,8 +249,7 @@ impl Front {
         let Some(index) = self.requests.find(id) else { return true };
         self.begin_response(index, status, persistence);
         self.requests[index].sent = body;
-        let token = self.requests[index].token;
-        self.write_to_client(io, token, bytes)
+        self.write_response(io, index, bytes)
     }
 
     /// Answers with a complete response, whose body has `body` bytes.
@@ -264,13 +273,14 @@ impl Front {
             && !request.facts.contains(Facts::KEEP_ALIVE)
             && request.is_uploaded()
             && request.received.is_empty()
-            && connection.sends == 0;
+            && connection.sends == 0
+            && !request.is_stream();
         if is_last {
             // The transport can combine the last bytes with the end of the connection.
             connection.sends += u8::from(!send(io, token, bytes, &mut connection.flags));
             self.metrics.bytes_sent_client.add(bytes.len() as u64);
         } else {
-            self.write_to_client(io, token, bytes);
+            self.write_response(io, index, bytes);
         }
         self.finish_at(io, index);
     }
@@ -290,9 +300,9 @@ impl Front {
         if bytes.is_empty() {
             return true;
         }
-        let token = self.requests[index].token;
-        let taken = self.write_to_client(io, token, bytes);
-        if !taken && self.requests[index].stage == Stage::Handler {
+        let taken = self.write_response(io, index, bytes);
+        let request = &self.requests[index];
+        if !taken && request.stage == Stage::Handler && !request.is_stream() {
             self.wait_for(io, index, Wait::Send);
         }
         taken
@@ -308,8 +318,11 @@ impl Front {
         max_bytes: u64,
     ) -> bool {
         let Some(index) = self.requests.find(id) else { return false };
-        let token = self.requests[index].token;
-        if max_bytes < super::receive::MIN_RELAY_BYTES || !io.relay_bytes(from, token, max_bytes) {
+        let request = &self.requests[index];
+        if max_bytes < super::receive::MIN_RELAY_BYTES
+            || request.is_stream()
+            || !io.relay_bytes(from, request.token, max_bytes)
+        {
             return false;
         }
         if self.requests[index].stage == Stage::Handler {
@@ -354,21 +367,26 @@ impl Front {
         request.wait_deadline = None;
         request.uploaded += request.received.len() as u64;
         early.append(&mut request.received);
-        self.connections.get(self.requests[index].token).flags.insert(Flags::CLOSE);
+        if !request.is_stream() {
+            self.connections.get(request.token).flags.insert(Flags::CLOSE);
+        }
         self.update_deadline(io, index);
     }
 
     /// Stops receiving from a client in a tunnel.
     pub(crate) fn pause_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
-        if let Some(token) = self.client(id) {
-            self.pause(io, token);
+        if let Some(index) = self.requests.find(id) {
+            self.pause_request(io, index);
         }
     }
 
     /// Shuts down the sending side of a client in a tunnel.
     pub(crate) fn shut_down<T: Transport>(&mut self, io: &mut T, id: RequestId) {
-        if let Some(token) = self.client(id) {
-            io.shut_down(token);
+        if let Some(index) = self.requests.find(id) {
+            match self.requests[index].is_stream() {
+                true => self.shut_down_stream(index),
+                false => io.shut_down(self.requests[index].token),
+            }
         }
     }
 
@@ -410,6 +428,9 @@ impl Front {
     }
 
     fn finish_at<T: Transport>(&mut self, io: &mut T, index: u32) {
+        if self.requests[index].is_stream() {
+            return self.finish_stream(io, index);
+        }
         if self.connections.get(self.requests[index].token).sends == 0 {
             return self.complete(io, index);
         }
@@ -486,14 +507,13 @@ impl Front {
             out.extend_from_slice(text.as_bytes());
             length = text.len() as u64;
         }
-        let token = request.token;
         self.begin_response(
             index,
             status,
             if keep_alive { Persistence::Keep } else { Persistence::Close },
         );
         self.requests[index].sent = length;
-        self.write_to_client(io, token, &out);
+        self.write_response(io, index, &out);
         out.clear();
         self.out = out;
         self.finish_at(io, index);
@@ -509,6 +529,9 @@ impl Front {
     fn abort_at<T: Transport>(&mut self, io: &mut T, index: u32, outcome: Outcome) {
         let request = &mut self.requests[index];
         request.outcome = outcome;
+        if request.is_stream() {
+            return self.end_stream(io, index, ErrorCode::INTERNAL_ERROR);
+        }
         let is_sending = self.connections.get(request.token).sends > 0;
         let broken = request.stage == Stage::Tunnel
             && (is_sending || !matches!(outcome, Outcome::Complete | Outcome::IdleTimeout));
@@ -528,6 +551,9 @@ impl Front {
         self.notify_cancelled(io, handler, index);
         let request = &mut self.requests[index];
         request.outcome = outcome;
+        if request.is_stream() {
+            return self.end_stream(io, index, ErrorCode::CANCEL);
+        }
         // The client may still receive, and would take a regular close for the end of the response.
         let is_cut = request.stage == Stage::Tunnel && outcome == Outcome::ShutdownTimeout;
         let resets = is_cut || request.facts.contains(Facts::UNTIL_CLOSE);
@@ -585,12 +611,15 @@ impl Front {
         token: Token,
     ) {
         let connection = self.connections.get(token);
-        if connection.phase != super::Phase::Active {
+        if !matches!(connection.phase, Phase::Active | Phase::Streams) {
             return;
         }
         connection.sends = connection.sends.saturating_sub(1);
         if connection.sends > 0 {
             return;
+        }
+        if connection.phase == Phase::Streams {
+            return self.sent_http2(io, handler, token);
         }
         let index = self.connections.exchange(token);
         match self.requests[index].stage {
@@ -616,9 +645,19 @@ impl Front {
         request.status = status;
         request.facts.insert(Facts::RESPONDING);
         request.facts.set(Facts::UNTIL_CLOSE, persistence == Persistence::UntilClose);
-        if persistence != Persistence::Keep {
+        if persistence != Persistence::Keep && !request.is_stream() {
             self.connections.get(self.requests[index].token).flags.insert(Flags::CLOSE);
         }
+    }
+
+    /// Sends a part of the response of a request in progress. Returns whether the send is complete.
+    #[inline]
+    fn write_response<T: Transport>(&mut self, io: &mut T, index: u32, bytes: &[u8]) -> bool {
+        let request = &self.requests[index];
+        if request.is_stream() {
+            return self.write_stream(index, bytes);
+        }
+        self.write_to_client(io, request.token, bytes)
     }
 
     /// Sends bytes to a client with a request in progress. Returns whether the send is complete.
@@ -677,7 +716,7 @@ impl Front {
 
     /// Counts and logs a request that ends.
     #[inline]
-    fn record_end<T: Transport>(&mut self, io: &mut T, index: u32) {
+    pub(super) fn record_end<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &self.requests[index];
         let duration = io.turn_time().as_nanos().saturating_sub(request.started_at.as_nanos());
         if !request.facts.contains(Facts::COUNTED) {
@@ -717,6 +756,7 @@ impl Front {
             connect_time: upstream.map_or(zero, |upstream| upstream.connect_time),
             header_time: upstream.map_or(zero, |upstream| upstream.header_time),
             request_time: duration,
+            is_http2: request.is_stream(),
             outcome: request.outcome,
         };
         log.request(&self.date, parsed.as_ref(), rejected, &end);
@@ -724,7 +764,7 @@ impl Front {
 
     /// Logs a request that was answered immediately.
     #[cold]
-    fn log_now<T: Transport>(
+    pub(super) fn log_now<T: Transport>(
         &mut self,
         io: &T,
         token: Token,
@@ -734,12 +774,14 @@ impl Front {
     ) {
         let (peer, security) = (self.peer(token), io.security_of(token));
         let Some(log) = &mut self.log else { return };
+        let is_http2 = self.connections.get(token).flags.contains(Flags::HTTP2);
         let end = RequestRecord {
             peer,
             tls_version: security.map(|security| security.version),
             client_subject: security.and_then(|security| security.client_subject),
             status,
             bytes_sent: length,
+            is_http2,
             ..RequestRecord::default()
         };
         log.request(&self.date, Some(request), None, &end);

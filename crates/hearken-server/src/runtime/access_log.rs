@@ -174,10 +174,13 @@ pub(crate) struct RequestRecord<'a> {
     pub(crate) request_time: Duration,
     /// Outcome of the request.
     pub(crate) outcome: Outcome,
+    /// Whether the client used HTTP/2. The request has the form of HTTP/1.1.
+    pub(crate) is_http2: bool,
 }
 
-fn protocol(version: Version) -> &'static str {
-    match version {
+fn protocol(request: &Request<'_>, record: &RequestRecord<'_>) -> &'static str {
+    match request.version {
+        _ if record.is_http2 => "HTTP/2.0",
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
     }

@@ -100,6 +100,7 @@ impl Server {
             proxy_protocol: Vec::new(),
             needs_peers: false,
             hsts: None,
+            http2: true,
         };
         let address: SocketAddr = (SERVER, 80).into();
         let mut context = side_server::context(address, StopFlag::default(), 64);

@@ -235,6 +235,13 @@ impl Connection {
         Some(count)
     }
 
+    /// Returns the number of content bytes that the windows permit at present.
+    pub fn window(&mut self, stream: StreamId) -> usize {
+        let connection = self.send_window;
+        let window = self.streams.get(stream.0).map(|state| state.send_window.min(connection));
+        window.map_or(0, |window| window.max(0) as usize)
+    }
+
     /// Makes the stream wait for its turn, because it has more content than was passed to
     /// [`send_data`](Self::send_data).
     pub fn wait_for_turn(&mut self, stream: StreamId) {

@@ -30,7 +30,7 @@ pub(super) fn line(
             out.push(b' ');
             escape(request.raw_target, out);
             out.push(b' ');
-            out.extend_from_slice(protocol(request.version).as_bytes());
+            out.extend_from_slice(protocol(request, record).as_bytes());
         }
         (None, Some(rejected)) if !rejected.input.is_empty() => escape(rejected.input(), out),
         (None, _) => out.push(b'-'),

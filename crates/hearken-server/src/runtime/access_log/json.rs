@@ -30,7 +30,7 @@ pub(super) fn line(
     let field = |name| request.and_then(|request| request.field(name));
     text("method", request.map(|request| request.method.as_bytes()), out);
     text("target", request.map(|request| request.raw_target), out);
-    text("protocol", request.map(|request| protocol(request.version).as_bytes()), out);
+    text("protocol", request.map(|request| protocol(request, record).as_bytes()), out);
     text("host", request.and_then(|request| request.host), out);
     text("tls_version", record.tls_version.map(str::as_bytes), out);
     text("tls_client_subject", record.client_subject.map(str::as_bytes), out);

@@ -26,6 +26,7 @@ fn record() -> RequestRecord<'static> {
         header_time: Duration::from_millis(30),
         request_time: Duration::from_secs(61),
         outcome: Outcome::Complete,
+        is_http2: false,
     }
 }
 
