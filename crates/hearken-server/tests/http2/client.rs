@@ -23,6 +23,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 /// Connects with prior knowledge.
 pub(crate) async fn connect(addr: SocketAddr) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+    stream.set_nodelay(true).unwrap();
     let (send, connection) = handshake(stream).await.unwrap();
     tokio::task::spawn_local(async {
         let _ = connection.await;
