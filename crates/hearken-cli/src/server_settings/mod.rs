@@ -104,7 +104,7 @@ impl Default for Options {
 impl Options {
     /// Reads the files of certificates.
     pub(crate) fn load_tls(&mut self) -> Result<(), Failure> {
-        self.server.tls = self.tls.load().map_err(Failure::usage)?;
+        self.server.tls = self.tls.load(self.server.http2).map_err(Failure::usage)?;
         if self.has_secure_upstream() {
             self.upstreams.tls = Some(self.upstream_tls.load().map_err(Failure::usage)?);
         }

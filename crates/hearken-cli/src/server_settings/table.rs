@@ -218,6 +218,9 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
          proxies that you trust: the header sets the client address. Connections from \
          there without a header are closed.",
     ),
+    setting! { Options, "http2", SWITCH, |c| c.server.http2,
+    "HTTP/2 for clients that support it" }
+    .details("Negotiated over TLS. Without TLS, clients begin with the preface of HTTP/2."),
     setting! { Options, "half-close", f::HALF_CLOSE, |c| c.server.half_close,
     "Action when a client half-closes the connection during its request" }
     .details("continue: send the response. abort: treat the client as disconnected."),

@@ -66,6 +66,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("model", "hybrid", "hybrid"),
     ("distribution", "shared", "migrate"),
     ("proxy-protocol", "all", "10.0.0.0/8"),
+    ("http2", "no", "no"),
     ("half-close", "abort", "abort"),
     ("static.cache", "0", "1G"),
     ("static.dotfiles", "yes", "yes"),

@@ -44,8 +44,8 @@ impl Default for Tls {
 }
 
 impl Tls {
-    /// Reads the files.
-    pub(super) fn load(&self) -> Result<Option<ServerTls>, ServerTlsError> {
+    /// Reads the files. `http2` is whether clients may negotiate HTTP/2.
+    pub(super) fn load(&self, http2: bool) -> Result<Option<ServerTls>, ServerTlsError> {
         let mut files = self.certs.iter().enumerate().map(|(number, cert)| {
             let mut files = CertificateFiles::new(cert, self.keys.get(number).unwrap_or(cert));
             files.ocsp = self.ocsp.get(number).cloned().flatten();
@@ -56,6 +56,9 @@ impl Tls {
         settings.certificates.extend(files);
         settings.min_version = self.min_version;
         settings.ticket_keys.clone_from(&self.ticket_keys);
+        if http2 {
+            settings.alpn.insert(0, b"h2".to_vec());
+        }
         settings.client_certificates = match (&self.client_ca, self.client_auth) {
             (None, _) => ClientCertificates::Off,
             (Some(path), ClientAuth::Required) => ClientCertificates::Required(path.clone()),
