@@ -12,7 +12,7 @@ use std::time::Duration;
 use hearken::Waker;
 use hearken::io::Relay;
 use hearken::io::readiness::Policy;
-use hearken_http::Limits;
+use hearken_http::{Limits, h2};
 
 use crate::event_loop::EventLoop;
 use crate::front::{Front, HalfClose, Handler, Settings, Timeouts};
@@ -127,7 +127,7 @@ pub(crate) fn worker<I: Relay + 'static>(
         proxy_protocol: Vec::new(),
         needs_peers: false,
         hsts: None,
-        http2: true,
+        http2: Some(h2::Config::default()),
     };
     let front = Front::new(settings, context.limits.connections, None, context.worker_metrics());
     match EventLoop::new(io, front, handler, context, &EventLoopConfig::default(), false) {

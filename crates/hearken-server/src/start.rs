@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use hearken::io::Relay;
+use hearken_http::h2;
 use hearken_tls::{ClientTls, ServerTls, TlsIo, TlsLimits};
 
 use crate::admin;
@@ -208,7 +209,12 @@ impl<F: Files> Service<F> {
             proxy_protocol: config.proxy_protocol.clone(),
             needs_peers: self.needs_peers(),
             hsts: config.hsts_seconds(),
-            http2: config.http2,
+            http2: config.http2.then(|| h2::Config {
+                limits: h2::Limits { head: config.limits, ..h2::Limits::default() },
+                extended_connect: self.connects(),
+                seed: context.seed,
+                ..h2::Config::default()
+            }),
         };
         let log = context.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
         let front = Front::new(settings, context.limits.descriptors, log, context.worker_metrics());

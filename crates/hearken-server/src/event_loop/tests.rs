@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearken_http::Request;
+use hearken_http::{Request, h2};
 
 use super::*;
 use crate::front::{Answer, HalfClose, Handled, Incoming, Settings, Timeouts};
@@ -40,7 +40,7 @@ impl Service for Panics {
             proxy_protocol: Vec::new(),
             needs_peers: false,
             hsts: None,
-            http2: true,
+            http2: Some(h2::Config::default()),
         };
         let front = Front::new(settings, 1, None, context.worker_metrics());
         let loops = EventLoopConfig::default();

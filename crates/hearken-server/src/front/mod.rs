@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use hearken::Token;
 use hearken::timer::Time;
-use hearken_http::{DateCache, Limits, Request};
+use hearken_http::{DateCache, Limits, Request, h2};
 
 use connection::{Connections, Flags, Phase};
 pub(crate) use connection::{Owner, TableChange};
@@ -79,8 +79,8 @@ pub(crate) struct Settings {
     pub(crate) needs_peers: bool,
     /// Time in seconds in Strict-Transport-Security of error responses.
     pub(crate) hsts: Option<u64>,
-    /// Whether clients may use HTTP/2.
-    pub(crate) http2: bool,
+    /// Settings of HTTP/2, if clients may use it.
+    pub(crate) http2: Option<h2::Config>,
 }
 
 /// Timeouts of the client side.
@@ -163,7 +163,7 @@ impl Front {
             connections: Connections::with_capacity(connections),
             peers: Vec::new(),
             requests: ActiveRequests::default(),
-            http2: Http2::new(settings.limits),
+            http2: Http2::new(settings.http2.clone()),
             ready: VecDeque::new(),
             out: Vec::new(),
             date: DateCache::new(0),

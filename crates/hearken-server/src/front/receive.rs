@@ -830,7 +830,7 @@ impl Front {
         reject: Reject,
     ) {
         let is_served = self.connections.get(token).flags.contains(Flags::SERVED);
-        if is_first && !is_served && self.settings.http2 {
+        if is_first && !is_served && self.settings.http2.is_some() {
             match is_preface(input) {
                 Some(true) => return self.begin_http2(io, token, input),
                 Some(false) => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hearken::io::Body;
 use hearken::io::sim::{Decisions, NetworkSettings, SimIo, SimIoSettings, World};
 use hearken::io::{Address, Io};
-use hearken_http::{Limits, Request};
+use hearken_http::{Limits, Request, h2};
 
 use super::*;
 use crate::front::{Answer, Context, Deferred, HalfClose, Handled, Incoming, RequestId};
@@ -100,7 +100,7 @@ impl Server {
             proxy_protocol: Vec::new(),
             needs_peers: false,
             hsts: None,
-            http2: true,
+            http2: Some(h2::Config::default()),
         };
         let address: SocketAddr = (SERVER, 80).into();
         let mut context = side_server::context(address, StopFlag::default(), 64);

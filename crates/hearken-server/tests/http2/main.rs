@@ -10,3 +10,4 @@ mod equality;
 mod programs;
 mod shutdown;
 mod streams;
+mod tunnels;

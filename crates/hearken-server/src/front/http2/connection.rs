@@ -145,6 +145,8 @@ pub(super) enum ResponseState {
     Tunnel,
     /// All content was written.
     Done,
+    /// An upgrade was refused. The content of the handler's response is discarded.
+    Refused,
 }
 
 impl Stream {

@@ -32,7 +32,8 @@ const MAX_SPARE_BUFFERS: usize = 16;
 
 /// The HTTP/2 connections of a front.
 pub(super) struct Http2 {
-    config: Arc<h2::Config>,
+    /// Settings, if clients may use HTTP/2.
+    config: Option<Arc<h2::Config>>,
     /// Connections by the slots of their tokens.
     connections: Vec<Option<Box<ClientConnection>>>,
     /// Streams by the indices of their requests.
@@ -48,10 +49,9 @@ pub(super) struct Http2 {
 }
 
 impl Http2 {
-    pub(super) fn new(limits: hearken_http::Limits) -> Http2 {
-        let limits = h2::Limits { head: limits, ..h2::Limits::default() };
+    pub(super) fn new(config: Option<h2::Config>) -> Http2 {
         Http2 {
-            config: Arc::new(h2::Config { limits, ..h2::Config::default() }),
+            config: config.map(Arc::new),
             connections: Vec::new(),
             streams: Vec::new(),
             head: None,

@@ -25,9 +25,10 @@ impl Front {
         token: Token,
         bytes: &[u8],
     ) {
+        let Some(config) = self.http2.config.clone() else { return };
         let now = io.turn_time();
         let mut out = self.http2.spare.pop().unwrap_or_default();
-        let mut frames = h2::Connection::server(self.http2.config.clone(), &mut out);
+        let mut frames = h2::Connection::server(config, &mut out);
         if self.closing {
             frames.shut_down(&mut out);
         } else if self.stopping {

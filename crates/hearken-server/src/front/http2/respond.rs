@@ -15,9 +15,12 @@ use crate::front::connection::Flags;
 use crate::front::handler::{Answer, Handled};
 use crate::front::request::{Facts, Stage};
 use crate::front::transport::Transport;
+use crate::runtime::access_log::Outcome;
 
 /// Maximum number of content bytes of a stream that are sent before other streams continue.
 const MAX_PIECE: usize = 16 * 1024;
+/// The reason why a handler rejects extended CONNECT.
+const NO_TUNNEL: &str = "the resource is not a tunnel";
 /// Limits on the heads that handlers write.
 const HEAD_LIMITS: Limits =
     Limits { max_head_bytes: 1 << 30, max_fields: usize::MAX, max_target_bytes: 0 };
@@ -33,6 +36,13 @@ impl Front {
         request: &Request<'_>,
         answer: Answer<'_>,
     ) -> Handled {
+        if request.upgrade().is_some() && (200..300).contains(&answer.status) {
+            self.out.clear();
+            let index = self.begin_stream(io, token, id, is_received);
+            self.requests[index].store(request, request.head());
+            self.respond_error_at(io, index, 501, NO_TUNNEL, Outcome::Rejected);
+            return Handled::Deferred;
+        }
         let Answer { ready, body, status, length } = answer;
         self.answered[usize::from(status / 100).min(5)] += 1;
         let written = std::mem::take(&mut self.out);
@@ -89,15 +99,16 @@ impl Front {
     pub(in crate::front) fn write_stream(&mut self, index: u32, bytes: &[u8]) -> bool {
         let request = &self.requests[index];
         let (token, facts) = (request.token, request.facts);
-        let method = match request.request() {
-            Some(request) if request.method == Method::Connect => Method::Connect,
-            _ if facts.contains(Facts::HEAD) => Method::Head,
-            _ => Method::Get,
+        let kind = match request.request() {
+            Some(request) if request.method == Method::Connect => RequestKind::Connect,
+            Some(request) if request.upgrade().is_some() => RequestKind::Upgrade,
+            _ if facts.contains(Facts::HEAD) => RequestKind::Head,
+            _ => RequestKind::Other,
         };
         self.http2.lend_buffer(token);
         let Some((connection, stream)) = self.http2.pair(token, index) else { return true };
         let Some(id) = stream.id() else { return true };
-        if write(connection, stream, method, bytes).is_none() {
+        if write(connection, stream, kind, bytes).is_none() {
             // No handler writes a malformed response.
             connection.frames.reset(id, ErrorCode::INTERNAL_ERROR, &mut connection.out);
         }
@@ -123,7 +134,7 @@ impl Front {
     pub(in crate::front) fn shut_down_stream(&mut self, index: u32) {
         let token = self.requests[index].token;
         if let Some((connection, stream)) = self.http2.pair(token, index)
-            && !matches!(stream.response, ResponseState::Done)
+            && !matches!(stream.response, ResponseState::Done | ResponseState::Refused)
         {
             stream.response = ResponseState::Done;
             queue(connection, stream, &[], true);
@@ -276,14 +287,29 @@ fn read_file(part: &hearken::io::FilePart, into: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The kind of a request, on which the meaning of its response depends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestKind {
+    Connect,
+    Head,
+    /// Extended CONNECT.
+    Upgrade,
+    Other,
+}
+
 /// Translates a part of a response. Returns `None` if it is malformed.
 fn write(
     connection: &mut ClientConnection,
     stream: &mut Stream,
-    method: Method<'_>,
+    kind: RequestKind,
     bytes: &[u8],
 ) -> Option<()> {
     let id = stream.id()?;
+    let method = match kind {
+        RequestKind::Connect => Method::Connect,
+        RequestKind::Head => Method::Head,
+        RequestKind::Upgrade | RequestKind::Other => Method::Get,
+    };
     let mut rest = bytes;
     while !rest.is_empty() {
         match &mut stream.response {
@@ -291,8 +317,15 @@ fn write(
                 let response = ResponseParser::new().parse(rest, method, &HEAD_LIMITS).ok()??;
                 rest = rest.get(response.head_len..)?;
                 let status = response.status;
-                let is_tunnel =
-                    status == 101 || method == Method::Connect && (200..300).contains(&status);
+                let is_success = (200..300).contains(&status);
+                if is_success && kind == RequestKind::Upgrade {
+                    // The client would take the response for a tunnel.
+                    let ClientConnection { frames, out, .. } = &mut *connection;
+                    frames.respond(id, 501, [("content-length", "0")], true, out);
+                    stream.response = ResponseState::Refused;
+                    return Some(());
+                }
+                let is_tunnel = status == 101 || kind == RequestKind::Connect && is_success;
                 let ends = !is_tunnel && status >= 200 && response.body == ResponseBody::None;
                 let ClientConnection { frames, out, .. } = &mut *connection;
                 frames.respond(id, status, response.fields(), ends, out);
@@ -319,6 +352,7 @@ fn write(
                 queue(connection, stream, rest, false);
                 rest = &[];
             }
+            ResponseState::Refused => return Some(()),
             ResponseState::Done => return None,
         }
     }
