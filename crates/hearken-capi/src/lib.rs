@@ -18,6 +18,8 @@ use hearken::mechanism::{AUTO, SelectError, SignalMask, TABLE, Trigger};
 use hearken::queue::Poller;
 use hearken::{Event, Interest};
 
+pub mod papers;
+
 /// The environment variable that selects the mechanism if the caller does not.
 const VARIABLE: &str = "HEARKEN_EVENTS";
 

@@ -81,6 +81,14 @@ impl SignalMask {
         check(found)
     }
 
+    /// Lets the handlers of pending signals run. Only a wait that sleeps does so by itself.
+    ///
+    /// # Errors
+    /// `EINTR` after a signal handler.
+    pub(crate) fn check_signals(&self) -> io::Result<()> {
+        self.ppoll(&mut [], Some(Duration::ZERO)).map(drop)
+    }
+
     /// Calls pselect(2). Sets that are empty are not passed.
     ///
     /// # Safety

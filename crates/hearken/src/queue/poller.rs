@@ -295,6 +295,12 @@ impl Poller {
             if !events.is_empty() || self.woken.swap(false, Ordering::SeqCst) {
                 break Ok(());
             }
+            // Events without interest ended the wait before the kernel checked for signals.
+            if let Some(mask) = mask
+                && let Err(error) = mask.check_signals()
+            {
+                break Err(error);
+            }
             remaining = end.map(|end: Time| end.duration_since(Time::now()));
             if timeout.is_some() && remaining.is_none_or(|remaining| remaining.is_zero()) {
                 break Ok(());
