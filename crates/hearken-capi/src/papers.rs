@@ -76,7 +76,7 @@ struct ThreadQueue {
     version: u64,
 }
 
-/// What the threads share.
+/// The state that all threads share.
 #[derive(Default)]
 struct Process {
     /// The version of `interests`.

@@ -7,7 +7,7 @@ use hearken::mechanism::{TABLE, find};
 
 use super::{Installed, check_server, crate_dir, installed, run};
 
-/// What the C compiler says of a figure as it is printed.
+/// The result of compiling a figure as it is printed.
 enum Printed {
     Compiles,
     /// It is rejected, with one of these messages.

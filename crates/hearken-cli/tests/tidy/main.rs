@@ -32,6 +32,7 @@ fn metadata() -> Value {
 const CRATES: &[(&str, &[&str])] = &[
     ("hearken", &[]),
     ("hearken-capi", &["hearken"]),
+    ("hearken-preload", &["hearken"]),
     ("hearken-http", &[]),
     ("hearken-tls", &["hearken"]),
     ("hearken-server", &["hearken", "hearken-http", "hearken-tls"]),
