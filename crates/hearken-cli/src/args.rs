@@ -26,6 +26,7 @@ Examples:
   hearken load http://127.0.0.1:8080/ --rate 2000 --idle 10000
   hearken lab run quick
   hearken mechanisms
+  hearken run --events uring-poll -- redis-server
 
 Exit status: 0 on success, 1 on a runtime error, 2 on an invalid argument or config file, 3 if an
 objective is not met (load --slo, --find-knee).")]
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// List event mechanisms and their availability
     Mechanisms(MechanismsArgs),
+    /// Run an unmodified program over an event mechanism
+    Run(RunArgs),
     /// Write man pages
     Man(ManArgs),
     /// Print a shell completion script
@@ -68,6 +71,58 @@ pub(crate) struct MechanismsArgs {
     /// Explain the selection of `auto`, with its measurements
     #[arg(long, conflicts_with = "json")]
     pub(crate) explain: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken run --events uring-poll -- redis-server
+      Run a server that uses epoll over io_uring.
+  hearken run --provide devpoll -- program-for-solaris
+      Provide /dev/poll only.
+  hearken run --events rt-signal --provide poll -- program
+      Run the calls of poll(2) and select(2) over real-time signals.")]
+pub(crate) struct RunArgs {
+    /// Event mechanism, with options [default: auto]
+    #[arg(long, value_name = "MECHANISM", default_value = "auto", hide_default_value = true)]
+    pub(crate) events: String,
+    /// Interfaces to provide to the program
+    #[arg(
+        long,
+        value_name = "INTERFACES",
+        value_delimiter = ',',
+        default_value = "devpoll,poll,epoll"
+    )]
+    pub(crate) provide: Vec<Interface>,
+    /// Library to preload [default: libhearken-preload.so next to this program or in ../lib]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+    /// Program to run, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// An interface that `hearken run` provides.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Interface {
+    /// /dev/poll of Solaris
+    #[value(name = "devpoll")]
+    DevPoll,
+    /// poll(2), ppoll(2), select(2) and pselect(2)
+    Poll,
+    /// epoll(7)
+    Epoll,
+}
+
+impl Interface {
+    /// Returns the name in `HEARKEN_PRELOAD`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Interface::DevPoll => "devpoll",
+            Interface::Poll => "poll",
+            Interface::Epoll => "epoll",
+        }
+    }
 }
 
 #[derive(Args)]

@@ -20,6 +20,7 @@ mod lockstep;
 mod manual;
 mod mechanisms;
 mod proxy;
+mod run;
 mod serve;
 mod server_settings;
 mod settings;
@@ -70,6 +71,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Mechanisms(args) => mechanisms::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Completions(args) => manual::completions(&args, Cli::command()),
     }

@@ -25,7 +25,7 @@ use crate::{errno, fail, files, last_errno, mechanism, real, report};
 
 /// The largest batch, and the smallest that a mechanism is asked for. Events that the program does
 /// not take come first in the next wait.
-const MAX_BATCH: usize = 4096;
+const MAX_BATCH: usize = 1 << 16;
 const MIN_BATCH: usize = 64;
 
 const EPOLLET: u32 = libc::EPOLLET as u32;
@@ -63,6 +63,8 @@ struct Entry {
     serial: u32,
     /// Whether it has not reported an event since it was set, if it is one-shot.
     armed: bool,
+    /// The last check that contained it.
+    check: u32,
 }
 
 impl Entry {
@@ -78,8 +80,10 @@ struct Inner {
     poller: Option<Arc<Poller>>,
     /// The forks before the process that opened `poller`.
     forks: u32,
-    /// Descriptors to check in the next wait.
+    /// Descriptors to check in the next wait. They may repeat, or have left the set.
     active: Vec<RawFd>,
+    /// The number of checks.
+    checks: u32,
     serial: u32,
     /// Whether the real epoll instance is filled.
     filled: bool,
@@ -307,7 +311,8 @@ impl Inner {
         self.serial = self.serial.wrapping_add(1);
         let generation = files::generation(fd);
         let serial = self.serial;
-        let entry = Entry { events, data, generation, identity, serial, armed: true };
+        let entry =
+            Entry { events, data, generation, identity, serial, armed: true, check: self.checks };
         if let Some(poller) = &self.poller
             && let Err(error) = set(poller, fd, &entry)
         {
@@ -335,7 +340,7 @@ impl Inner {
             let _ = mirror(number, libc::EPOLL_CTL_MOD, fd, events);
         }
         // An edge that was reported for other events is not repeated.
-        if mechanism().semantics.trigger == Trigger::Edge && !self.active.contains(&fd) {
+        if mechanism().semantics.trigger == Trigger::Edge {
             self.active.push(fd);
         }
         Ok(())
@@ -346,7 +351,6 @@ impl Inner {
             return;
         }
         files::remove_watch(fd);
-        self.active.retain(|active| *active != fd);
         if let Some(poller) = &self.poller {
             let _ = poller.remove(fd);
         }
@@ -364,21 +368,23 @@ impl Inner {
         max: usize,
         ready: &mut Vec<Ready>,
     ) -> Result<(), c_int> {
-        let mut candidates = std::mem::take(&mut self.active);
-        for event in events {
+        let active = std::mem::take(&mut self.active);
+        let entries = &self.entries;
+        let reported = events.iter().filter_map(|event| {
             let (fd, serial) = (event.token as u32 as RawFd, (event.token >> 32) as u32);
-            let current = self.entries.get(&fd).is_some_and(|entry| entry.serial == serial);
-            if current && !candidates.contains(&fd) {
-                candidates.push(fd);
+            entries.get(&fd).is_some_and(|entry| entry.serial == serial).then_some(fd)
+        });
+        let candidates: Vec<RawFd> = active.into_iter().chain(reported).collect();
+        self.checks = self.checks.wrapping_add(1);
+        let mut list = Vec::with_capacity(candidates.len());
+        for fd in &candidates {
+            if let Some(entry) = self.entries.get_mut(fd)
+                && std::mem::replace(&mut entry.check, self.checks) != self.checks
+            {
+                let events = entry.requested() as i16;
+                list.push(libc::pollfd { fd: *fd, events, revents: 0 });
             }
         }
-        let mut list: Vec<libc::pollfd> = candidates
-            .iter()
-            .filter_map(|fd| {
-                let events = self.entries.get(fd)?.requested() as i16;
-                Some(libc::pollfd { fd: *fd, events, revents: 0 })
-            })
-            .collect();
         if list.is_empty() {
             return Ok(());
         }

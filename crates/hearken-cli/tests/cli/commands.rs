@@ -15,7 +15,7 @@ fn help(command: &[&str], flag: &str) -> String {
 
 #[test]
 fn help_has_examples() {
-    let commands = ["serve", "proxy", "load", "lab", "mechanisms", "man", "completions"];
+    let commands = ["serve", "proxy", "load", "lab", "mechanisms", "run", "man", "completions"];
     let commands = commands.iter().map(std::slice::from_ref);
     for command in commands.chain([&[][..], &["lab", "run"], &["lab", "list"]]) {
         let help = help(command, "--help");
@@ -25,7 +25,7 @@ fn help_has_examples() {
 
 #[test]
 fn short_help_fits_one_screen() {
-    for command in ["serve", "proxy", "mechanisms", "man", "completions"] {
+    for command in ["serve", "proxy", "mechanisms", "run", "man", "completions"] {
         let help = help(&[command], "-h");
         assert!(help.lines().count() <= 40, "{command}: {} lines", help.lines().count());
         let longest = help.lines().map(|line| line.chars().count()).max();

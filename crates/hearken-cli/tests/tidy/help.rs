@@ -21,6 +21,7 @@ const COMMANDS: &[&str] = &[
     "lab print",
     "lab report",
     "mechanisms",
+    "run",
     "man",
     "completions",
 ];
