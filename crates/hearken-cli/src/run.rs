@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Err(Failure::runtime(format!("cannot run '{}': {error}", Path::new(program).display())))
 }
 
-/// Returns the library next to this program, or in the `lib` directory beside its own.
+/// Returns the library in the directory of this program, or in `../lib`.
 fn library() -> Result<PathBuf, Failure> {
     let program = env::current_exe().map_err(Failure::runtime)?;
     let directory = program.parent().unwrap_or(Path::new("/"));

@@ -40,7 +40,7 @@ thread_local! {
     static SET: RefCell<Option<PollSet>> = const { RefCell::new(None) };
 }
 
-/// Why a call continues in libc.
+/// The reason for which a call continues in libc.
 enum Refused {
     /// The mechanism cannot watch a descriptor.
     Descriptor,

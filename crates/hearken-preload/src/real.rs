@@ -24,8 +24,10 @@ extern "C" fn missing() -> c_int {
 
 macro_rules! real {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+        /// Calls the function of libc.
+        ///
         /// # Safety
-        /// The contract of the function of libc.
+        /// Its contract.
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
             static CACHE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
             const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

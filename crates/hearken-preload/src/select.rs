@@ -21,13 +21,15 @@ const SETS: [(i16, i16); 3] = [
 struct Bits(*mut libc::fd_set);
 
 impl Bits {
-    /// The word of a descriptor and its bit. glibc's words are longs.
+    /// Returns the word of a descriptor and its bit. glibc's words are longs.
     fn word(&self, fd: usize) -> (*mut libc::c_ulong, libc::c_ulong) {
         let bits = libc::c_ulong::BITS as usize;
         // The caller's set has a bit for each descriptor below its bound.
         (self.0.cast::<libc::c_ulong>().wrapping_add(fd / bits), 1 << (fd % bits))
     }
 
+    /// Returns whether a descriptor is in the set.
+    ///
     /// # Safety
     /// The set is null or has a bit for `fd`.
     unsafe fn contains(&self, fd: usize) -> bool {
@@ -36,6 +38,8 @@ impl Bits {
         !self.0.is_null() && unsafe { *word } & bit != 0
     }
 
+    /// Adds or removes a descriptor.
+    ///
     /// # Safety
     /// The set is null or has a bit for `fd`.
     unsafe fn assign(&self, fd: usize, value: bool) {

@@ -10,7 +10,7 @@ use super::{Installed, check_server, crate_dir, installed, run};
 /// The result of compiling a figure as it is printed.
 enum Printed {
     Compiles,
-    /// It is rejected, with one of these messages.
+    /// One of these messages, with which it is rejected.
     Rejected(&'static [&'static str]),
 }
 
