@@ -33,8 +33,8 @@ use std::{fmt, io};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, borrow, timespec};
+use super::{ChangeCost, Mechanism, Open, OptionSpec, Options, Semantics, Sharing, Trigger};
+use super::{Unavailable, WaitCost, borrow, busy_poll, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// A way of using epoll.
@@ -259,8 +259,11 @@ impl<M: Mode> Open for Epoll<M> {
     };
     const AUTO: bool = !M::REGISTERS_BOTH;
 
-    fn open_with(_: &Options) -> Result<Self, Unavailable> {
+    const OPTIONS: &'static [OptionSpec] = busy_poll::OPTIONS;
+
+    fn open_with(options: &Options) -> Result<Self, Unavailable> {
         let epoll = create()?;
+        busy_poll::apply(&epoll, options)?;
         Ok(Epoll { epoll, batch: Vec::new(), coarse: false, calls: 0, mode: PhantomData })
     }
 }

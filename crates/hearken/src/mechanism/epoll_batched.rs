@@ -34,6 +34,7 @@ use rustix::event::epoll::{self as kernel, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::borrow;
+use super::busy_poll;
 use super::epoll;
 use super::options::{OptionSpec, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, SignalMask, Trigger, Unavailable};
@@ -228,6 +229,9 @@ impl Open for EpollBatched {
             help: "submit changes through a ring if available, or with one call each",
             values: Values::OneOf(&["ring", "calls"]),
         },
+        busy_poll::TIME,
+        busy_poll::BUDGET,
+        busy_poll::PREFER,
     ];
 
     fn open_with(options: &Options) -> Result<Self, Unavailable> {
@@ -242,9 +246,11 @@ impl Open for EpollBatched {
             _ if waits_in_ring => Some(Submitter::open(true)?),
             _ => Submitter::open(false).ok(), // (g)
         };
+        let epoll = epoll::create()?;
+        busy_poll::apply(&epoll, options)?;
         Ok(EpollBatched {
             submitter,
-            epoll: epoll::create()?,
+            epoll,
             trigger: if options.get("trigger") == "level" { Trigger::Level } else { Trigger::Edge },
             waits_in_ring,
             watches: WatchTable::default(),

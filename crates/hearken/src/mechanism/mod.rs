@@ -23,6 +23,7 @@ use crate::event::{Event, Interest, Readiness, Token};
 
 pub mod auto;
 pub mod bpf;
+mod busy_poll;
 mod cache;
 pub mod dev_poll;
 pub mod epoll;
