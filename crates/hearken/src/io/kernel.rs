@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, sockopt};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
@@ -119,6 +120,11 @@ pub trait KernelSocket: Source + fmt::Debug + Sized + 'static {
 
     /// Returns the state of the receiving side.
     fn peek(&self) -> PeekResult;
+
+    /// Returns whether a descriptor of any kind is readable. False for a simulated socket.
+    fn is_readable(&self) -> bool {
+        false
+    }
 
     /// Reads all pending wake-ups from the receiving end of a channel of wake-ups. Returns whether
     /// there were any.
@@ -265,6 +271,12 @@ impl KernelSocket for OwnedFd {
 
     fn peek(&self) -> PeekResult {
         peek::peek(self.as_fd())
+    }
+
+    fn is_readable(&self) -> bool {
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
+        // An error is found by the next operation on the descriptor.
+        !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
 
     fn drain_wakeups(&self) -> bool {

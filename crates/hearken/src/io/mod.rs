@@ -187,6 +187,9 @@ pub enum CompletionKind {
     Received(Buffer),
     /// The peer ended its side. Nothing more is received. Sending still works.
     End,
+    /// The [watched](Io::watch) descriptor is readable. It must be [started](Io::start) again for
+    /// the next notification.
+    Readable,
     /// Receiving failed. The connection is unusable.
     ReceiveFailed(io::Error),
     /// The oldest incomplete send completed: the transport took all its bytes. If it failed, all
@@ -315,6 +318,19 @@ pub trait Io {
     fn release(&mut self, token: Token) -> Option<StreamSocket> {
         let _ = token;
         None
+    }
+
+    /// Adds a descriptor of any kind, to be notified when it is readable. It is not yet started.
+    ///
+    /// [`start`](Io::start) requests one notification: [`CompletionKind::Readable`], or
+    /// [`CompletionKind::ReceiveFailed`] if the mechanism cannot watch this kind of descriptor. A
+    /// descriptor that is already readable is reported in the next turn.
+    ///
+    /// # Errors
+    /// `Unsupported` over a simulated network.
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<Token> {
+        let _ = descriptor;
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Starts accepting or receiving. Does nothing if receiving has ended or failed.

@@ -181,12 +181,20 @@ impl<M: Mechanism, K: Kernel> Backend for ReadinessIo<M, K> {
     }
 
     fn can_relay_from(&self, token: Token) -> bool {
-        let not = State::LISTENER | State::CONNECTING | State::RECEIVE_ENDED | State::RELAY_SOURCE;
+        let not = State::LISTENER
+            | State::WATCHED
+            | State::CONNECTING
+            | State::RECEIVE_ENDED
+            | State::RELAY_SOURCE;
         self.state(token).is_some_and(|state| !state.intersects(not))
     }
 
     fn can_relay_to(&self, token: Token) -> bool {
-        let not = State::LISTENER | State::CONNECTING | State::SEND_FAILED | State::RELAY_TARGET;
+        let not = State::LISTENER
+            | State::WATCHED
+            | State::CONNECTING
+            | State::SEND_FAILED
+            | State::RELAY_TARGET;
         self.state(token).is_some_and(|state| !state.intersects(not))
     }
 
@@ -242,6 +250,11 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
         Ok(self.register(socket, self.connected_state()))
     }
 
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<Token> {
+        let descriptor = self.kernel.take(StreamSocket::prepared(descriptor))?;
+        Ok(self.register(descriptor, State::WATCHED))
+    }
+
     fn release(&mut self, token: Token) -> Option<StreamSocket> {
         let (fd, socket) = self.socket_mut(token)?;
         fd.descriptor()?;
@@ -250,7 +263,8 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
             | State::RECEIVE_ENDED
             | State::SEND_FAILED
             | State::RELAY_SOURCE
-            | State::RELAY_TARGET;
+            | State::RELAY_TARGET
+            | State::WATCHED;
         if socket.state.intersects(busy) || socket.sends.is_some() {
             return None;
         }
@@ -268,6 +282,9 @@ impl<M: Mechanism, K: Kernel> Io for ReadinessIo<M, K> {
             return;
         }
         socket.state.insert(State::STARTED);
+        if socket.state.contains(State::WATCHED) {
+            return self.start_watching(token);
+        }
         if socket.state.contains(State::SHARED) {
             socket.state.insert(State::READABLE);
         }

@@ -369,6 +369,7 @@ impl<R: RingInterface, K: RingKernel> Backend for UringIo<R, K> {
 
     fn can_relay_from(&self, token: Token) -> bool {
         let not = State::LISTENER
+            | State::WATCHED
             | State::CONNECTING
             | State::CLOSE_LINKED
             | State::RECEIVE_ENDED
@@ -378,6 +379,7 @@ impl<R: RingInterface, K: RingKernel> Backend for UringIo<R, K> {
 
     fn can_relay_to(&self, token: Token) -> bool {
         let not = State::LISTENER
+            | State::WATCHED
             | State::CONNECTING
             | State::CLOSE_LINKED
             | State::SEND_FAILED
@@ -424,6 +426,11 @@ impl<R: RingInterface, K: RingKernel> Io for UringIo<R, K> {
     fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
         let socket = self.kernel.take(socket)?;
         Ok(self.sockets.insert(socket, State::empty()))
+    }
+
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<Token> {
+        let descriptor = self.kernel.take(StreamSocket::prepared(descriptor))?;
+        Ok(self.sockets.insert(descriptor, State::WATCHED))
     }
 
     fn reserve(&mut self, connections: usize) {

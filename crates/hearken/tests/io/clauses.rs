@@ -158,6 +158,7 @@ clauses! {
         serves_clients_of_the_standard_library
         instances_share_a_listener
         adopts_sockets_of_the_standard_library
+        reports_watched_descriptors_once_per_start
         released_connections_continue_in_another_instance
         receives_from_an_active_peer_after_exhaustion
         listener_stops_without_free_descriptors

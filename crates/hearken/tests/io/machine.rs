@@ -337,6 +337,37 @@ pub(crate) fn adopts_sockets_of_the_standard_library<I: Relay>(case: &Case<'_, I
     assert_eq!(error.raw_os_error(), Some(Errno::NOTSOCK.raw_os_error()));
 }
 
+/// Checks that a watched descriptor is reported once per start, also if it was readable before.
+pub(crate) fn reports_watched_descriptors_once_per_start<I: Relay>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let token = net.io.watch(reader.try_clone().unwrap()).unwrap();
+    rustix::io::write(&writer, b"1").unwrap();
+    net.run_until_idle();
+    assert_eq!(net.seen(token).readable, 0);
+    for expected in 1..3 {
+        net.io.start(token);
+        net.run("a readable descriptor is reported", |net| net.seen(token).readable == expected);
+        net.run_until_idle();
+        assert_eq!(net.seen(token).readable, expected);
+    }
+    rustix::io::read(&reader, &mut [0; 8]).unwrap();
+    net.io.start(token);
+    net.run_until_idle();
+    assert_eq!(net.seen(token).readable, 2);
+    rustix::io::write(&writer, b"2").unwrap();
+    net.run("the next bytes are reported", |net| net.seen(token).readable == 3);
+    rustix::io::read(&reader, &mut [0; 8]).unwrap();
+    net.io.start(token);
+    net.run_until_idle();
+    net.io.stop(token);
+    rustix::io::write(&writer, b"3").unwrap();
+    net.run_until_idle();
+    assert_eq!(net.seen(token).readable, 3);
+    net.io.close(token);
+    net.run_until_idle();
+}
+
 /// Checks that an idle connection moves to another instance with the bytes that arrive meanwhile,
 /// and that others are not released.
 pub(crate) fn released_connections_continue_in_another_instance<I: Relay>(case: &Case<'_, I>) {

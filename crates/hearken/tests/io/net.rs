@@ -53,6 +53,7 @@ pub(crate) struct Seen {
     pub(crate) sent: Vec<Result<(), ErrorKind>>,
     pub(crate) connected: Option<Result<(), ErrorKind>>,
     pub(crate) deadlines: usize,
+    pub(crate) readable: usize,
     /// Number of bytes that each relay moved, and the reason for its end.
     pub(crate) relayed: Vec<(u64, Relayed)>,
 }
@@ -79,6 +80,7 @@ pub(crate) enum Kind {
     Relayed(u64),
     Deadline,
     Woken,
+    Readable,
 }
 
 impl<I: Io> Net<I> {
@@ -166,6 +168,10 @@ impl<I: Io> Net<I> {
             CompletionKind::Woken => {
                 self.woken += 1;
                 Kind::Woken
+            }
+            CompletionKind::Readable => {
+                seen.readable += 1;
+                Kind::Readable
             }
             other => panic!("unknown completion {other:?}"),
         };

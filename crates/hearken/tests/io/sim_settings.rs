@@ -67,6 +67,7 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("machine::serves_clients_of_the_standard_library", CLIENTS),
     ("machine::instances_share_a_listener", "it uses the process's descriptors"),
     ("machine::adopts_sockets_of_the_standard_library", "it uses the process's descriptors"),
+    ("machine::reports_watched_descriptors_once_per_start", "it uses the process's descriptors"),
     ("machine::receives_from_an_active_peer_after_exhaustion", CLIENTS),
     ("machine::listener_stops_without_free_descriptors", "it limits the process's descriptors"),
 ];

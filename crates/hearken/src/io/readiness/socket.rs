@@ -64,6 +64,8 @@ bitflags::bitflags! {
         const SHARED = 131_072;
         /// The interest is revoked before the socket is closed.
         const REVOKED_TO_CLOSE = 32768;
+        /// The descriptor is not a socket of this instance. Its readability is reported.
+        const WATCHED = 262_144;
         /// A head and the file range after it are corked.
         const CORKED = 65536;
     }

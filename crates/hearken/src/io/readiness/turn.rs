@@ -201,6 +201,8 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
             let state = self.sockets[token.slot() as usize].state;
             if !state.contains(State::STARTED) {
                 self.withdraw_interest(token);
+            } else if state.contains(State::WATCHED) {
+                return Some(self.on_readable(token));
             } else if state.contains(State::LISTENER) {
                 self.enqueue(token, Queue::ThisTurn);
             } else {
@@ -208,6 +210,25 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
             }
         }
         None
+    }
+
+    /// Reports a watched descriptor that is readable already, or waits until it is.
+    #[cold]
+    pub(super) fn start_watching(&mut self, token: Token) {
+        if self.registry.get(token).is_some_and(K::Socket::is_readable) {
+            let readable = self.on_readable(token);
+            self.done.push_back(readable);
+        } else {
+            self.registry.would_block(token, Interest::READ);
+            self.declare_read_if_missing(token);
+        }
+    }
+
+    /// Reports a watched descriptor, once.
+    #[cold]
+    fn on_readable(&mut self, token: Token) -> Completion {
+        self.sockets[token.slot() as usize].state.remove(State::STARTED | State::READABLE);
+        Completion { token, kind: CompletionKind::Readable }
     }
 
     /// Removes interest in a direction for which the socket does not wait, since a level-triggered

@@ -185,6 +185,9 @@ impl<I: Io> Checked<I> {
                     self.open_sockets.remove(*token);
                 }
             }
+            CompletionKind::Readable => {
+                assert!(std::mem::take(&mut record.started), "readable while stopped");
+            }
             CompletionKind::Deadline => {
                 let deadline = record.deadline.take().expect("no deadline was set");
                 assert!(now >= deadline, "{:?} early", deadline - now);
@@ -240,6 +243,12 @@ impl<I: Io> Io for Checked<I> {
 
     fn adopt(&mut self, socket: StreamSocket) -> io::Result<Token> {
         let token = self.io.adopt(socket)?;
+        self.insert(token, Record::default());
+        Ok(token)
+    }
+
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<Token> {
+        let token = self.io.watch(descriptor)?;
         self.insert(token, Record::default());
         Ok(token)
     }

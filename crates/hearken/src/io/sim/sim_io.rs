@@ -310,6 +310,7 @@ impl SimIo {
             CompletionKind::Relayed { moved, .. } => (8, *moved),
             CompletionKind::Deadline => (9, 0),
             CompletionKind::Woken => (10, 0),
+            CompletionKind::Readable => (11, 0),
         };
         self.world().record(self.host.index(), [code, token.to_bits(), number], || {
             format!("{token:?} {kind:?}")

@@ -71,6 +71,9 @@ impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
         if socket.state.contains(State::RELAY_POLLS) {
             return self.on_polled(token, result);
         }
+        if socket.state.contains(State::WATCHED) {
+            return self.on_watched(token, result);
+        }
         let received = match (result, bytes) {
             (1.., Some(bytes)) => {
                 socket.state.insert(State::HAS_RECEIVED);
@@ -109,6 +112,22 @@ impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
             return None;
         }
         Some(self.deliver(token, received))
+    }
+
+    /// Handles the end of the poll request for a watched descriptor.
+    #[cold]
+    fn on_watched(&mut self, token: Token, result: i32) -> Option<Completion> {
+        let socket = self.sockets.get(token)?;
+        if !socket.state.contains(State::STARTED) {
+            return None;
+        }
+        if result == -Errno::CANCELED.raw_os_error() {
+            self.update_later(token); // It was stopped and started.
+            return None;
+        }
+        socket.state.remove(State::STARTED);
+        let kind = failure(result).map_or(CompletionKind::Readable, CompletionKind::ReceiveFailed);
+        Some(Completion { token, kind })
     }
 
     #[inline]

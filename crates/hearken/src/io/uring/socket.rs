@@ -65,6 +65,8 @@ bitflags::bitflags! {
         const RELAY_POLLS = 1 << 19;
         /// The sending request is a poll for space for a relay.
         const NEEDS_SPACE = 1 << 20;
+        /// The descriptor is not a socket of this instance. Its readability is reported.
+        const WATCHED = 1 << 21;
 
         /// The kernel has a request for the socket.
         const BUSY = Self::ARMED.bits() | Self::SENDING.bits();

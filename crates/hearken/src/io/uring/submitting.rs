@@ -244,6 +244,8 @@ impl<R: RingInterface, K: RingKernel> UringIo<R, K> {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let multishot = !self.limits_accepts();
             self.submit(data, Sqe::accept(fd, flags.bits(), multishot));
+        } else if state.contains(State::WATCHED) {
+            self.submit(data, Sqe::poll(fd, poll_events(PollFlags::IN), false));
         } else {
             self.submit(data, Sqe::receive(fd, GROUP, state.contains(State::HAS_RECEIVED))); // (b)
         }
