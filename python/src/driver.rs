@@ -86,7 +86,7 @@ impl Driver {
         Ok(Driver { events, waker, leaves, state: Guarded(state.into()) })
     }
 
-    /// The name that selected the implementation.
+    /// Returns the name that selected the implementation.
     #[getter]
     fn events(&self) -> &str {
         &self.events
@@ -294,7 +294,7 @@ fn duplicate(fd: RawFd) -> PyResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Must be called in the child after a fork.
+/// Notes in a child that it was forked. The child calls it first.
 #[pyfunction]
 pub(crate) fn after_fork() {
     note_fork();

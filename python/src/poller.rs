@@ -48,37 +48,37 @@ impl Poller {
         Ok(Poller { poller, events, batch: Mutex::default() })
     }
 
-    /// The name that selected the mechanism.
+    /// Returns the name that selected the mechanism.
     #[getter]
     fn events(&self) -> &str {
         &self.events
     }
 
-    /// Whether the mechanism itself is edge-triggered and the poller exposes that.
+    /// Returns whether the mechanism itself is edge-triggered and the poller exposes that.
     #[getter]
     fn is_edge(&self) -> bool {
         self.poller.semantics().trigger == Trigger::Edge
     }
 
-    /// Whether the mechanism reports priority data.
+    /// Returns whether the mechanism reports priority data.
     #[getter]
     fn reports_priority(&self) -> bool {
         self.poller.semantics().reports.contains(Readiness::PRIORITY)
     }
 
-    /// Whether the mechanism watches all kinds of descriptors.
+    /// Returns whether the mechanism watches all kinds of descriptors.
     #[getter]
     fn watches_all(&self) -> bool {
         self.poller.semantics().watches == Watches::Any
     }
 
-    /// Whether only the thread that created the poller may wait.
+    /// Returns whether only the thread that created the poller may wait.
     #[getter]
     fn is_bound(&self) -> bool {
         self.poller.is_bound()
     }
 
-    /// The descriptor by which another event loop can watch this poller, or None.
+    /// Returns the descriptor by which another event loop can watch this poller, or None.
     #[getter]
     fn descriptor(&self) -> Option<RawFd> {
         self.poller.descriptor()

@@ -145,13 +145,13 @@ impl Transport {
         Ok(())
     }
 
-    /// The number of bytes of the sends that have not completed.
+    /// Returns the number of bytes of the sends that have not completed.
     #[getter]
     fn buffered(&self) -> PyResult<usize> {
         Ok(self.state_mut()?.buffered)
     }
 
-    /// The limits of flow control: low and high.
+    /// Returns the limits of flow control: low and high.
     #[getter]
     fn limits(&self) -> PyResult<(usize, usize)> {
         let state = self.state_mut()?;
