@@ -169,7 +169,11 @@ class SocketTransport(transports.Transport):
             return
         self._closing = True
         self._core.set_reading(False)
-        if not self._core.discard_writes():
+        self._finish_closing()
+
+    def _finish_closing(self):
+        # Until all bytes are sent, more may be written, as TLS does.
+        if self._core.discard_writes():
             self._loop.call_soon(self._call_connection_lost, None)
 
     def abort(self):
@@ -281,4 +285,4 @@ class SocketTransport(transports.Transport):
         if self._empty_waiter is not None and not self._empty_waiter.done():
             self._empty_waiter.set_result(None)
         if self._closing:
-            self._loop.call_soon(self._call_connection_lost, None)
+            self._finish_closing()

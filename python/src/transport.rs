@@ -113,11 +113,11 @@ impl Transport {
         Ok(())
     }
 
-    /// Makes further writes have no effect. Returns whether sends are pending.
+    /// Makes further writes have no effect, unless sends are pending. Returns whether it did.
     fn discard_writes(&self) -> PyResult<bool> {
         let mut state = self.state_mut()?;
-        state.discards = true;
-        Ok(!state.pending.is_empty())
+        state.discards |= state.pending.is_empty();
+        Ok(state.discards)
     }
 
     /// Makes further writes have no effect, and forgets pending sends.
@@ -273,21 +273,25 @@ impl Transport {
     }
 
     fn on_sent(&self, py: Python<'_>) -> PyResult<()> {
-        let (drained, all_sent, ends) = {
+        let drained = {
             let mut state = self.state_mut()?;
             let Some(length) = state.pending.pop_front() else { return Ok(()) };
             state.buffered = state.buffered.saturating_sub(length);
             let drained = state.is_full && state.buffered <= state.low;
             state.is_full &= !drained;
-            (drained, state.pending.is_empty(), state.ends)
+            drained
         };
         if drained {
+            // The protocol may write more.
             self.call_owner(py, "_on_drained")?;
         }
+        let (token, all_sent, ends) = {
+            let state = self.state_mut()?;
+            (state.token, state.pending.is_empty(), state.ends)
+        };
         if !all_sent {
             return Ok(());
         }
-        let token = self.state_mut()?.token;
         if let (true, Some(token)) = (ends, token) {
             self.driver.get().with_io(|io| io.shutdown(token))?;
         }
