@@ -126,6 +126,15 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
 /// Replaces this process with another program, which the kernel kills when the lab exits.
 fn launch(args: &LaunchArgs) -> Result<ExitCode, Failure> {
     signals::exit_with_parent().map_err(Failure::runtime)?;
+    if let Some(members) = &args.join {
+        let cannot = |error| {
+            Failure::runtime(format!(
+                "cannot write the cgroup file '{}': {error}",
+                members.display()
+            ))
+        };
+        fs::write(members, std::process::id().to_string()).map_err(cannot)?;
+    }
     let [program, arguments @ ..] = &*args.command else { return Ok(ExitCode::FAILURE) };
     let error = Command::new(program).args(arguments).exec();
     Err(Failure::usage(format!("cannot start '{}': {error}", program.display())))

@@ -44,9 +44,15 @@ pub struct Claim {
     /// Remarks about a repetition of the experiment today.
     #[serde(default)]
     pub note: String,
-    /// Experiment that settles the claim; none if there is none yet.
+    /// Reason why a result today may differ from that of the paper.
+    #[serde(default)]
+    pub reason: String,
+    /// Experiment that settles the claim; none if there is none.
     #[serde(default)]
     pub experiment: Option<String>,
+    /// Reason why no experiment settles the claim.
+    #[serde(default)]
+    pub not_run: Option<String>,
     /// Tests, all of which must hold.
     #[serde(default)]
     pub tests: Vec<Test>,
@@ -185,6 +191,16 @@ pub struct Selection {
     /// Axis along which the highest value of each repetition counts.
     #[serde(default)]
     pub max_over: Option<String>,
+    /// Values of the axis of the test, or of `max-over` [default: all].
+    #[serde(default)]
+    pub along: Vec<Template>,
+}
+
+impl Selection {
+    /// Returns whether a value of the axis of the test takes part.
+    pub(crate) fn includes(&self, value: &str) -> bool {
+        self.along.is_empty() || self.along.iter().any(|along| along.as_str() == value)
+    }
 }
 
 impl Test {
@@ -240,9 +256,13 @@ impl Claim {
                 let mut free = [over, selection.max_over.as_deref()].into_iter().flatten();
                 (selection.server == server || is_reference)
                     && axes.into_iter().all(|axis| {
-                        let own = cell.values.get(&axis.name);
-                        free.clone().any(|free| free == axis.name)
-                            || own.map(String::as_str) == value(selection, axis)
+                        let own = cell.values.get(&axis.name).map_or("", String::as_str);
+                        let is_free = free.clone().any(|free| free == axis.name);
+                        if is_free {
+                            selection.includes(own)
+                        } else {
+                            value(selection, axis) == Some(own)
+                        }
                     })
                     && free.all(|axis| experiment.axis(axis).is_some())
             })
@@ -270,8 +290,11 @@ impl Claim {
                     let Some(axis) = experiment.axis(axis) else {
                         return Err(format!("{}: unknown axis '{axis}'", self.id));
                     };
-                    let at = selection.at.get(&axis.name).map(Template::as_str);
-                    if at.is_some_and(|at| axis.values.iter().all(|value| value.name != at)) {
+                    let is_named = |name: &str| selection.at.contains_key(name);
+                    let at = selection.at.get(&axis.name).into_iter();
+                    let along = selection.along.iter().filter(|_| !is_named(&axis.name));
+                    let mut wanted = at.chain(along).map(Template::as_str);
+                    if wanted.any(|at| axis.values.iter().all(|value| value.name != at)) {
                         return Err(format!("{}: unknown value of '{}'", self.id, axis.name));
                     }
                 }

@@ -61,6 +61,27 @@ pub enum LabError {
         source: procfs::ProcError,
     },
 
+    /// The saturation of a server could not be determined.
+    #[error("cannot determine the saturation of '{server}': {problem}")]
+    Saturation {
+        /// Name of the server.
+        server: String,
+        /// Reason.
+        problem: String,
+    },
+
+    /// A server cannot be limited to a share of a processor.
+    #[error("cannot limit CPU time: {call} '{}': {source}; run as root, or in a cgroup that is \
+             delegated to you and has the cpu controller", path.display())]
+    Throttle {
+        /// System call.
+        call: String,
+        /// Path of the cgroup or of one of its files.
+        path: PathBuf,
+        /// Error of the system call.
+        source: std::io::Error,
+    },
+
     /// A target cannot be watched.
     #[error("cannot watch '{target}': {problem}")]
     Watch {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::counters::UnavailableCounter;
 use crate::error::LabError;
-use crate::experiment::{Load, permits};
+use crate::experiment::permits;
 use crate::machine::{Placement, cpu_set};
 use crate::participant::{Environment, Participant, StartContext, find_program, make_readable};
 use crate::plan::{Cell, PlannedExperiment, Trial};
@@ -21,6 +21,7 @@ use crate::warning::Warning;
 mod idle;
 mod origin;
 mod pass;
+mod saturation;
 mod session;
 
 use origin::Origin;
@@ -278,6 +279,7 @@ impl ProcessExecutor {
     fn start_context(&self, prepared: &Prepared, cell: &Cell) -> StartContext {
         let planned = &prepared.planned;
         let mut variables = planned.variables(&cell.values);
+        variables.insert("root".into(), self.environment.root.display().to_string());
         if let Some(rate) = prepared.saturation {
             variables.insert("saturation".into(), rate.to_string());
         }
@@ -288,6 +290,7 @@ impl ProcessExecutor {
             idle,
             origin: prepared.origin.as_ref().map(Origin::address),
             is_together: planned.is_together(),
+            quota: planned.quota(&variables),
             variables,
         }
     }
@@ -417,6 +420,11 @@ impl ProcessExecutor {
 fn create_documents(root: &Path, experiments: &[PlannedExperiment]) -> Result<(), LabError> {
     fs::create_dir(root).map_err(LabError::file("create", root))?;
     make_readable(root)?;
+    let directories = experiments.iter().map(|planned| planned.experiment.specweb).max();
+    if let Some(directories) = directories.filter(|&directories| directories > 0) {
+        let created = hearken_load::specweb::create(root, directories, &mut |_| {});
+        created.map_err(|error| LabError::Config(error.to_string()))?;
+    }
     for (name, &length) in experiments.iter().flat_map(|planned| &planned.experiment.documents) {
         let path = root.join(name);
         match path.metadata() {
@@ -474,7 +482,6 @@ impl Executor for ProcessExecutor {
         let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.placement.others))?;
         let session = self.start_session(experiment, &cell, usize::MAX, stop)?;
         let start = self.start_context(prepared, &cell);
-        let load: &Load = &rule.load;
         let context = PassContext {
             environment: &self.environment,
             experiment: definition,
@@ -482,9 +489,14 @@ impl Executor for ProcessExecutor {
             running: session.running(),
             stop,
         };
-        let rate = pass::saturation(load, &context);
+        let found = saturation::search(rule, &context);
         self.warnings.extend(session.finish());
-        rate
+        let (rate, is_limited) = found?;
+        if is_limited {
+            let experiment = experiment.to_owned();
+            self.warnings.push(Warning::SaturationNotReached { experiment, rate });
+        }
+        Ok(rate)
     }
 
     fn set_saturation(&mut self, experiment: &str, rate: f64) {

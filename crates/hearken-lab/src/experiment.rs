@@ -16,6 +16,7 @@ pub(crate) mod position;
 mod template;
 
 pub use builtin::builtin;
+pub(crate) use check::parse_share;
 pub use template::{Template, Variables};
 
 /// An experiment as its file describes it.
@@ -38,6 +39,9 @@ pub struct Experiment {
     /// Whether each measurement starts a new server.
     #[serde(default)]
     pub restart: bool,
+    /// Share of one processor that a server may use, or `none` [default: no limit].
+    #[serde(default)]
+    pub quota: Option<Template>,
     /// Name of the server that the others are compared with.
     pub reference: String,
     /// Number of repetitions.
@@ -49,6 +53,9 @@ pub struct Experiment {
     /// Documents that the servers serve: names and lengths in bytes.
     #[serde(default)]
     pub documents: BTreeMap<String, u64>,
+    /// Number of directories of the SPECweb99-like mix that the servers serve.
+    #[serde(default)]
+    pub specweb: u32,
     /// Servers to measure.
     pub servers: Vec<ServerRule>,
     /// Recipe of the server behind the proxies. With it, the servers are proxies.
@@ -185,6 +192,13 @@ pub struct Load {
     pub options: BTreeMap<String, Template>,
 }
 
+impl Pass {
+    /// Returns whether counters are attached to the threads of the server.
+    pub(crate) fn attaches(&self) -> bool {
+        self.count.iter().any(|group| *group != CounterGroup::Events)
+    }
+}
+
 impl Load {
     /// Returns whether the load is a fixed number of requests in rounds.
     pub(crate) fn is_lockstep(&self) -> bool {
@@ -201,7 +215,10 @@ pub struct Saturation {
     /// Values of axes; others have their first value.
     #[serde(default)]
     pub at: BTreeMap<String, Template>,
-    /// Load, with the options of a sweep.
+    /// Duration of a trial [default: 1s].
+    #[serde(default)]
+    pub trial: Option<String>,
+    /// Load without a rate and a duration.
     pub load: Load,
 }
 
@@ -253,6 +270,8 @@ pub enum CounterGroup {
     Instructions,
     /// System calls. Counting adds instructions to each of them.
     Syscalls,
+    /// Counters that the server exposes: waits, events, changes of interest.
+    Events,
 }
 
 /// A figure of each measurement: a figure of a pass, divided by another one of the same pass.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use hearken::descriptors;
 use procfs::{CurrentSI, KernelStats};
 
-use crate::experiment::Requirements;
+use crate::experiment::{Experiment, Requirements};
 use crate::plan::{PlannedExperiment, RESERVED_DESCRIPTORS};
+use crate::throttle::Throttle;
 use crate::warning::Warning;
 
 /// Time over which the activity of other processes is measured.
@@ -20,7 +21,16 @@ const BUSY_PORTS: f64 = 0.5;
 const EBPF_CAPABILITIES: [u32; 2] = [38, 39];
 
 /// Returns the requirement that this machine does not meet.
-pub(crate) fn unmet(requires: &Requirements) -> Option<String> {
+pub(crate) fn unmet(experiment: &Experiment) -> Option<String> {
+    if experiment.quota.is_some()
+        && let Err(error) = Throttle::new(1.0)
+    {
+        return Some(format!("a CPU quota ({error})"));
+    }
+    unmet_requirement(&experiment.requires)
+}
+
+fn unmet_requirement(requires: &Requirements) -> Option<String> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let limit = descriptors::raise_limit().unwrap_or(u64::MAX);
     if processors < requires.processors {
@@ -91,8 +101,8 @@ mod tests {
     fn machine_is_described() {
         assert!(busy_processors().unwrap() >= 0.0);
         assert!(waiting_ports().unwrap().1 > 0);
-        assert_eq!(unmet(&Requirements::default()), None);
+        assert_eq!(unmet_requirement(&Requirements::default()), None);
         let many = Requirements { processors: 1 << 20, ..Requirements::default() };
-        assert!(unmet(&many).unwrap().contains("processors"));
+        assert!(unmet_requirement(&many).unwrap().contains("processors"));
     }
 }

@@ -41,6 +41,8 @@ pub enum Verdict {
     Refuted,
     /// The data show neither.
     Undecided,
+    /// A claim without data.
+    NotRun,
 }
 
 impl Verdict {
@@ -50,6 +52,7 @@ impl Verdict {
             Verdict::Confirmed => "confirmed",
             Verdict::Refuted => "refuted",
             Verdict::Undecided => "undecided",
+            Verdict::NotRun => "not run",
         }
     }
 }
@@ -64,7 +67,7 @@ pub struct Judgement {
     /// Probability of data as clear as these if the decision were wrong, corrected for the number of claims;
     /// none without data.
     pub p_value: Option<f64>,
-    /// Reason why the claim is undecided.
+    /// Reason why the claim is undecided or was not run.
     pub reason: Option<String>,
     /// Quantities and their bounds.
     pub components: Vec<Component>,
@@ -215,7 +218,8 @@ pub fn judge(claims: &[Claim], experiments: &[ExperimentReport]) -> Vec<Judgemen
                 let refute = (refute * p.len() as f64).min(1.0);
                 judgements.push((judgement, confirm, refute));
             }
-            Err(reason) => {
+            Err((verdict, reason)) => {
+                judgement.verdict = verdict;
                 judgement.reason = Some(reason);
                 judgements.push((judgement, 1.0, 1.0));
             }
@@ -223,6 +227,17 @@ pub fn judge(claims: &[Claim], experiments: &[ExperimentReport]) -> Vec<Judgemen
     }
     correct(&mut judgements);
     judgements.into_iter().map(|(judgement, ..)| judgement).collect()
+}
+
+/// Describes how many claims have each verdict.
+pub(crate) fn counts(judgements: &[Judgement]) -> String {
+    let all = [Verdict::Confirmed, Verdict::Refuted, Verdict::Undecided, Verdict::NotRun];
+    let count = |verdict: &Verdict| {
+        let count = judgements.iter().filter(|judgement| judgement.verdict == *verdict).count();
+        (count > 0).then(|| format!("{count} {}", verdict.name()))
+    };
+    let counts: Vec<String> = all.iter().filter_map(count).collect();
+    format!("{} claims: {}.", judgements.len(), counts.join(", "))
 }
 
 /// Decides by Holm's procedure. For each claim, either "it holds" or "it does not hold" is true, so each
@@ -246,32 +261,41 @@ fn correct(judgements: &mut [(Judgement, f64, f64)]) {
             false => Verdict::Undecided,
         };
         if judgement.verdict == Verdict::Undecided {
-            judgement.reason = Some("the intervals contain a bound".into());
+            judgement.reason = Some("The intervals contain a bound.".into());
         }
     }
 }
 
-/// Returns the components of a claim, or the reason why there are no data.
-fn series(claim: &Claim, experiments: &[ExperimentReport]) -> Result<Vec<Series>, String> {
+/// Returns the components of a claim, or why there is no decision.
+fn series(
+    claim: &Claim,
+    experiments: &[ExperimentReport],
+) -> Result<Vec<Series>, (Verdict, String)> {
+    let not_run = |reason: String| (Verdict::NotRun, reason);
+    let undecided = |reason: String| (Verdict::Undecided, reason);
     let Some(name) = &claim.experiment else {
-        return Err("no experiment settles this claim yet".into());
+        let reason = claim.not_run.as_deref().unwrap_or("No experiment settles this claim.");
+        return Err(not_run(reason.to_owned()));
     };
     let report = experiments.iter().find(|experiment| experiment.name == *name);
-    let report = report.ok_or_else(|| format!("experiment '{name}' was not run"))?;
+    let report = report.ok_or_else(|| not_run(format!("Experiment '{name}' was not run.")))?;
     let mut all = Vec::new();
     for test in &claim.tests {
         let data = Data { report, metric: test.metric() };
-        all.extend(data.components(test)?);
+        all.extend(data.components(test).map_err(undecided)?);
     }
     if all.is_empty() {
-        return Err("the claim has no test".into());
+        return Err(undecided("The claim has no test.".into()));
     }
     match all.iter().find(|series| series.values.len() < MIN_REPETITIONS) {
-        Some(few) => Err(format!(
-            "{} of at least {MIN_REPETITIONS} repetitions have {}",
+        Some(few) if few.values.is_empty() => {
+            Err(not_run(format!("There are no measurements of {}.", few.quantity)))
+        }
+        Some(few) => Err(undecided(format!(
+            "{} of at least {MIN_REPETITIONS} repetitions have {}.",
             few.values.len(),
             few.quantity
-        )),
+        ))),
         None => Ok(all),
     }
 }
@@ -401,7 +425,7 @@ impl Data<'_> {
         high: Option<f64>,
     ) -> Result<Vec<Series>, String> {
         let at: Vec<(String, String)> =
-            self.axis(over)?.iter().map(|value| (over.to_owned(), value.clone())).collect();
+            self.axis(of, over)?.into_iter().map(|value| (over.to_owned(), value)).collect();
         let step = |i: usize| {
             let base = if base == Base::First { 0 } else { i };
             self.ratio(of, of, [Some(&at[i + 1]), Some(&at[base])], low, high)
@@ -409,23 +433,28 @@ impl Data<'_> {
         Ok((0..at.len().saturating_sub(1)).map(step).collect())
     }
 
-    fn axis(&self, name: &str) -> Result<&[String], String> {
-        let axis =
-            self.report.axis(name).ok_or_else(|| format!("the experiment has no axis '{name}'"))?;
-        match &*axis.values {
-            [] | [_] => Err(format!("axis '{name}' has only one value in this run")),
-            values => Ok(values),
+    /// Returns the values of an axis along which a selection is tested.
+    fn axis(&self, of: &Selection, name: &str) -> Result<Vec<String>, String> {
+        let axis = self
+            .report
+            .axis(name)
+            .ok_or_else(|| format!("The experiment has no axis '{name}'."))?;
+        let values: Vec<String> =
+            axis.values.iter().filter(|value| of.includes(value)).cloned().collect();
+        match values.len() {
+            0 | 1 => Err(format!("Axis '{name}' has only one value in this run.")),
+            _ => Ok(values),
         }
     }
 
     /// Fits a line to the values along an axis in each repetition that has all of them.
     fn fits(&self, of: &Selection, over: &str) -> Result<Vec<Fit>, String> {
-        let axis = self.axis(over)?;
+        let axis = self.axis(of, over)?;
         let mut points: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
-        for value in axis {
+        for value in &axis {
             let x: f64 = value
                 .parse()
-                .map_err(|_| format!("the values of axis '{over}' are not numbers"))?;
+                .map_err(|_| format!("The values of axis '{over}' are not numbers."))?;
             for (repetition, y) in self.values(of, Some(&(over.to_owned(), value.clone()))) {
                 points.entry(repetition).or_default().push((x, y));
             }
@@ -444,7 +473,10 @@ impl Data<'_> {
                     let first = axis.values.first().map(String::as_str);
                     match fixed.filter(|(name, _)| *name == axis.name) {
                         Some((_, value)) => own == Some(value),
-                        None => of.max_over.as_ref() == Some(&axis.name) || own == at.or(first),
+                        None if of.max_over.as_ref() == Some(&axis.name) => {
+                            own.is_some_and(|own| of.includes(own))
+                        }
+                        None => own == at.or(first),
                     }
                 })
         };

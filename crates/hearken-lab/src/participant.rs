@@ -15,6 +15,8 @@ use crate::process::{ChildGuard, LaunchOptions};
 use crate::process_tree::ProcessTree;
 use crate::recipe::{Recipe, substitute};
 use crate::results;
+use crate::server_metrics::ServerMetrics;
+use crate::throttle::{Throttle, Throttled};
 use crate::warning::Warning;
 
 /// Time limit for a server to start listening.
@@ -49,6 +51,8 @@ pub(crate) struct StartContext {
     pub(crate) origin: Option<String>,
     /// Whether the load generator uses the processor of the server.
     pub(crate) is_together: bool,
+    /// Share of one processor that the server may use.
+    pub(crate) quota: Option<f64>,
 }
 
 /// Processors and scheduling class of a process.
@@ -57,6 +61,8 @@ pub(crate) struct Schedule<'a> {
     pub(crate) cpus: &'a [usize],
     /// Whether the class is SCHED_BATCH, in which processes do not preempt each other on wake-up.
     pub(crate) batch: bool,
+    /// CPU quota.
+    pub(crate) throttle: Option<&'a Throttle>,
 }
 
 impl Environment {
@@ -69,7 +75,11 @@ impl Environment {
         schedule: Schedule<'_>,
         pipe_stdin: bool,
     ) -> Result<ChildGuard, LabError> {
-        let mut words: Vec<String> = ["lab", "launch", "--"].map(String::from).to_vec();
+        let mut words: Vec<String> = ["lab", "launch"].map(String::from).to_vec();
+        if let Some(throttle) = schedule.throttle {
+            words.extend(["--join".to_owned(), throttle.members().display().to_string()]);
+        }
+        words.push("--".into());
         if let Some(chrt) = self.chrt.as_ref().filter(|_| schedule.batch) {
             words.extend([chrt.display().to_string(), "--batch".into(), "0".into()]);
         }
@@ -88,17 +98,28 @@ impl Environment {
 
     /// Returns the schedule of a server.
     pub(crate) fn server_schedule(&self, is_together: bool) -> Schedule<'_> {
-        Schedule { cpus: &self.placement.server, batch: is_together }
+        Schedule { cpus: &self.placement.server, batch: is_together, throttle: None }
     }
 
     /// Returns the schedule of a load generator.
     pub(crate) fn load_schedule(&self, is_together: bool) -> Schedule<'_> {
         match is_together {
             true => self.server_schedule(true),
-            false => Schedule { cpus: &self.placement.others, batch: false },
+            false => Schedule { cpus: &self.placement.others, batch: false, throttle: None },
         }
     }
 }
+
+/// Ports of a server on this machine.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    listen: u16,
+    /// Port of the metrics page; 0 if there is none.
+    admin: u16,
+}
+
+/// Ports in commands that start no server.
+const NO_PORTS: Ports = Ports { listen: 0, admin: 0 };
 
 /// A server that is installed and built.
 #[derive(Debug)]
@@ -118,6 +139,26 @@ pub(crate) struct RunningServer {
     pub(crate) guard: ChildGuard,
     pub(crate) tree: ProcessTree,
     pub(crate) url: String,
+    /// Port and path of the metrics page.
+    metrics: Option<(u16, String)>,
+    /// CPU quota. Its cgroup is removed after the process.
+    throttle: Option<Throttle>,
+}
+
+impl RunningServer {
+    /// Returns how often the quota stopped the server; none without a quota.
+    pub(crate) fn throttled(&self) -> Result<Option<Throttled>, LabError> {
+        self.throttle.as_ref().map(Throttle::throttled).transpose()
+    }
+
+    /// Returns the counters that the server exposes; none if it exposes none.
+    pub(crate) fn metrics(&self) -> Result<Option<ServerMetrics>, LabError> {
+        let Some((port, path)) = &self.metrics else { return Ok(None) };
+        let metrics = ServerMetrics::read(*port, path);
+        metrics.map(Some).map_err(|error| {
+            self.guard.error(&format!("did not return its metrics from {path} ({error})"))
+        })
+    }
 }
 
 impl Participant {
@@ -142,7 +183,7 @@ impl Participant {
         };
         let context = StartContext::default();
         let program =
-            participant.substitute(participant.recipe.program(), 0, environment, &context);
+            participant.substitute(participant.recipe.program(), NO_PORTS, environment, &context);
         if find_program(&program).is_none() {
             return Err(Warning::NotInstalled {
                 server: server.name.clone(),
@@ -194,19 +235,26 @@ impl Participant {
         stop: &AtomicBool,
     ) -> Result<RunningServer, LabError> {
         let port = free_port()?;
+        let admin = match self.recipe.metrics {
+            Some(_) => free_port()?,
+            None => 0,
+        };
+        let ports = Ports { listen: port, admin };
         for (name, content) in &self.recipe.files {
             let path = self.dir.join(name);
-            let content = self.substitute(content, port, environment, context);
+            let content = self.substitute(content, ports, environment, context);
             std::fs::write(&path, content).map_err(LabError::file("write", &path))?;
         }
-        let mut words = self.substitute_all(&self.recipe.command, port, environment, context);
+        let mut words = self.substitute_all(&self.recipe.command, ports, environment, context);
         let mut variables = context.variables.clone();
         variables.extend(self.variables.clone());
         let arguments = self.arguments.iter().map(|text| text.fill(&variables));
-        words.extend(arguments.map(|text| self.substitute(&text, port, environment, context)));
+        words.extend(arguments.map(|text| self.substitute(&text, ports, environment, context)));
         let program = find_program(&words[0]).unwrap_or_else(|| PathBuf::from(&words[0]));
         let log = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let throttle = context.quota.map(Throttle::new).transpose()?;
         let schedule = environment.server_schedule(context.is_together);
+        let schedule = Schedule { throttle: throttle.as_ref(), ..schedule };
         let guard = environment.launch(&program, &words[1..], &log, schedule, false)?;
         let deadline = Instant::now() + START_TIMEOUT;
         let addr = SocketAddr::from(([127, 0, 0, 1], port));
@@ -223,7 +271,8 @@ impl Participant {
         // The connection may have been accepted by another process on this port.
         guard.check_running()?;
         let tree = ProcessTree::new(guard.pid());
-        Ok(RunningServer { guard, tree, url: format!("http://{addr}") })
+        let metrics = self.recipe.metrics.clone().map(|path| (admin, path));
+        Ok(RunningServer { guard, tree, url: format!("http://{addr}"), metrics, throttle })
     }
 
     fn build(&self, environment: &Environment) -> Result<(), LabError> {
@@ -237,8 +286,12 @@ impl Participant {
         if self.recipe.build.is_empty() {
             return Ok(());
         }
-        let words =
-            self.substitute_all(&self.recipe.build, 0, environment, &StartContext::default());
+        let words = self.substitute_all(
+            &self.recipe.build,
+            NO_PORTS,
+            environment,
+            &StartContext::default(),
+        );
         let program = Path::new(&words[0]);
         let output = Command::new(program).args(&words[1..]).output();
         let output = output.map_err(LabError::file("start", program))?;
@@ -254,8 +307,12 @@ impl Participant {
 
     /// Returns the first line that the server prints as its version, to either output.
     fn query_version(&self, environment: &Environment) -> String {
-        let words =
-            self.substitute_all(&self.recipe.version, 0, environment, &StartContext::default());
+        let words = self.substitute_all(
+            &self.recipe.version,
+            NO_PORTS,
+            environment,
+            &StartContext::default(),
+        );
         let Some(program) = words.first() else { return String::new() };
         let program = find_program(program).unwrap_or_else(|| program.into());
         let Ok(output) = Command::new(program).args(&words[1..]).output() else {
@@ -269,23 +326,24 @@ impl Participant {
     fn substitute_all(
         &self,
         words: &[String],
-        port: u16,
+        ports: Ports,
         environment: &Environment,
         context: &StartContext,
     ) -> Vec<String> {
-        words.iter().map(|word| self.substitute(word, port, environment, context)).collect()
+        words.iter().map(|word| self.substitute(word, ports, environment, context)).collect()
     }
 
     fn substitute(
         &self,
         text: &str,
-        port: u16,
+        ports: Ports,
         environment: &Environment,
         context: &StartContext,
     ) -> String {
         let path = |path: &Path| path.display().to_string();
         let values = [
-            ("port", port.to_string()),
+            ("port", ports.listen.to_string()),
+            ("admin", ports.admin.to_string()),
             ("root", path(&environment.root)),
             ("dir", path(&self.dir)),
             ("hearken", path(&environment.hearken)),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::error::LabError;
 use crate::experiment::{
-    Each, Experiment, Load, Only, PlacementRule, Template, Variables, permits, position,
+    Each, Experiment, Load, Only, PlacementRule, Template, Variables, parse_share, permits,
+    position,
 };
 use crate::recipe::Recipe;
 
@@ -197,6 +198,12 @@ impl PlannedExperiment {
         variables
     }
 
+    /// Returns the share of one processor that the servers may use with these variables.
+    pub(crate) fn quota(&self, variables: &Variables) -> Option<f64> {
+        let quota = self.experiment.quota.as_ref()?;
+        parse_share(&quota.fill(variables))?
+    }
+
     /// Describes a cell by its server and the values of the varied axes.
     fn label(&self, cell: &Cell) -> String {
         let varied = self.experiment.axes.iter().filter(|axis| axis.values.len() > 1);
@@ -209,7 +216,8 @@ impl PlannedExperiment {
     /// Returns the names of the axes that require another start of the server.
     fn session_axes(&self, server: &Server) -> Vec<&str> {
         let idle = self.experiment.idle.as_ref().map(|idle| &idle.connections);
-        let texts: Vec<&Template> = server.arguments.iter().chain(idle).collect();
+        let texts: Vec<&Template> =
+            server.arguments.iter().chain(idle).chain(&self.experiment.quota).collect();
         let names: BTreeSet<&str> = texts
             .iter()
             .flat_map(|text| text.names())

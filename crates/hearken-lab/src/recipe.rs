@@ -38,6 +38,7 @@ impl Kind {
 /// - `{hearken}`: path of this program.
 /// - `{connections}`: required number of concurrent connections.
 /// - `{descriptors}`: limit on descriptors.
+/// - `{admin}`: port of the metrics page.
 /// - `{origin}`: address and port of the origin server, for proxies.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -73,6 +74,9 @@ pub struct Recipe {
     /// Descriptors that the server requires per connection.
     #[serde(default = "one")]
     pub descriptors: u64,
+    /// Path of the metrics page at the port `{admin}`, if there is one.
+    #[serde(default)]
+    pub metrics: Option<String>,
     /// Files written to the directory of the server before each start, by name.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -122,6 +126,7 @@ const BUILTIN: &[&str] = &[
     include_str!("../recipes/hearken.toml"),
     include_str!("../recipes/hearken-uring.toml"),
     include_str!("../recipes/serve.toml"),
+    include_str!("../recipes/serve-metrics.toml"),
     include_str!("../recipes/floor.toml"),
     include_str!("../recipes/floor-close.toml"),
     include_str!("../recipes/floor-threads.toml"),
@@ -134,6 +139,7 @@ const BUILTIN: &[&str] = &[
     include_str!("../recipes/haproxy.toml"),
     include_str!("../recipes/proxy/hearken.toml"),
     include_str!("../recipes/proxy/hearken-uring.toml"),
+    include_str!("../recipes/proxy/forward.toml"),
     include_str!("../recipes/proxy/h2o.toml"),
     include_str!("../recipes/proxy/nginx.toml"),
     include_str!("../recipes/proxy/haproxy.toml"),

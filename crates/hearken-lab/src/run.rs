@@ -90,7 +90,7 @@ pub fn run(
 /// Removes the experiments whose requirements the machine does not meet.
 fn leave_out(experiments: &mut Vec<PlannedExperiment>) -> Result<Vec<Warning>, LabError> {
     let mut warnings = Vec::new();
-    experiments.retain(|planned| match fitness::unmet(&planned.experiment.requires) {
+    experiments.retain(|planned| match fitness::unmet(&planned.experiment) {
         None => true,
         Some(requirement) => {
             let experiment = planned.experiment.name.clone();

@@ -1,7 +1,7 @@
 //! Summary tables: rows for all exporters, and aligned text for a terminal.
 
 use crate::experiment::{Experiment, Metric};
-use crate::judge::Judgement;
+use crate::judge::{self, Judgement};
 use crate::results::{ExperimentReport, Report};
 use crate::stats::Ratio;
 use crate::summary::{CellSummary, MetricSummary};
@@ -159,7 +159,8 @@ pub(crate) fn text(report: &Report) -> String {
         out += &format!("Warning: {warning}\n");
     }
     if !report.judgements.is_empty() {
-        out += &format!("\n{}", aligned(&verdicts(report)));
+        out += &format!("\n{}\n", aligned(&verdicts(report)));
+        out += &format!("{}\n", judge::counts(&report.judgements));
     }
     for experiment in &report.experiments {
         out += &format!("\n{}\n\n{}", experiment.name, aligned(&table(experiment)));

@@ -37,6 +37,13 @@ pub enum Warning {
         /// Requirement, and what the machine offers.
         requirement: String,
     },
+    /// The load generator could not saturate the reference server.
+    SaturationNotReached {
+        /// Name of the experiment.
+        experiment: String,
+        /// Highest rate that it offered, in arrivals per second.
+        rate: f64,
+    },
     /// Too few repetitions for a confidence interval.
     FewRepetitions {
         /// Number of repetitions.
@@ -130,6 +137,11 @@ impl fmt::Display for Warning {
             Warning::LeftOut { experiment, requirement } => {
                 write!(f, "Experiment '{experiment}' was left out: it requires {requirement}.")
             }
+            Warning::SaturationNotReached { experiment, rate } => write!(
+                f,
+                "The load generator could not saturate the reference server of experiment '{experiment}'; \
+                 loads are relative to {rate:.0} arrivals per second. Use a smaller quota, or an idle machine."
+            ),
             Warning::FewRepetitions { repetitions } => write!(
                 f,
                 "{repetitions} repetition(s) give no confidence interval; use three or more."

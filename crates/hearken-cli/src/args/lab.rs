@@ -149,6 +149,9 @@ pub(crate) struct ReportArgs {
 
 #[derive(Args)]
 pub(crate) struct LaunchArgs {
+    /// File of a cgroup to which the process is added
+    #[arg(long, value_name = "FILE")]
+    pub(crate) join: Option<PathBuf>,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<OsString>,

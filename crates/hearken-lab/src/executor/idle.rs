@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::LabError;
 use crate::executor::pass::{LOAD_EVENTS, parse};
-use crate::participant::{Environment, RunningServer, Schedule};
+use crate::participant::{Environment, RunningServer};
 use crate::process::ChildGuard;
 
 /// Time limit for opening the connections.
@@ -68,7 +68,7 @@ impl IdleConnections {
             arguments.extend(["--idle-rate".to_owned(), PROXY_RATE.to_string()]);
             limit += Duration::from_secs(count / PROXY_RATE);
         }
-        let schedule = Schedule { cpus: &environment.placement.others, batch: false };
+        let schedule = environment.load_schedule(false);
         let mut process =
             environment.launch(&environment.hearken, &arguments, "idle", schedule, false)?;
         let opened = process.wait_for_line("holding ", limit, stop);

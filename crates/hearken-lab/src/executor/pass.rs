@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use hearken_load::lockstep;
-use hearken_load::sweep::Sweep;
 
 use crate::accounting::Usage;
 use crate::counters::{Counters, UnavailableCounter};
@@ -16,6 +15,8 @@ use crate::participant::{Environment, RunningServer, StartContext};
 use crate::plan::parse_duration;
 use crate::process::ChildGuard;
 use crate::results::Checks;
+use crate::server_metrics::ServerMetrics;
+use crate::throttle::Throttled;
 
 /// Event mechanism of the load generator: available everywhere, and the same for all servers.
 pub(super) const LOAD_EVENTS: &str = "epoll-edge";
@@ -23,8 +24,6 @@ pub(super) const LOAD_EVENTS: &str = "epoll-edge";
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a pass after its planned duration, sufficient for a busy machine.
 const PASS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit of a search for saturation.
-const SWEEP_TIMEOUT: Duration = Duration::from_secs(600);
 /// Number of requests in lockstep from which enough system calls are counted. Counting is slow, and the
 /// counts are repeatable.
 const MIN_SYSCALL_REQUESTS: u64 = 100;
@@ -81,6 +80,26 @@ impl PassContext<'_> {
         environment.launch(&environment.hearken, arguments, "load", schedule, pipe_stdin)
     }
 
+    /// Runs an open load and returns its result as JSON.
+    pub(super) fn run_load(
+        &self,
+        load: &Load,
+        more: Vec<String>,
+        duration: Duration,
+    ) -> Result<String, LabError> {
+        let mut arguments = self.arguments(load);
+        arguments.extend(more);
+        arguments.extend(["--json", "-", "--events", LOAD_EVENTS].map(String::from));
+        let mut process = self.launch(&arguments, false)?;
+        let output = process.wait_for_output(duration + PASS_TIMEOUT, self.stop);
+        // A load without a reply exits with 1 after its result.
+        let (output, status) = self.prefer_server_error(output)?;
+        match status.success() || !output.is_empty() {
+            true => Ok(output),
+            false => Err(process.error(&format!("failed ({status})"))),
+        }
+    }
+
     /// Replaces an error of the load generator by the error of the server if the server has exited.
     fn prefer_server_error<T>(&self, result: Result<T, LabError>) -> Result<T, LabError> {
         match result {
@@ -131,24 +150,6 @@ pub(super) fn probe(load: &Load, context: &PassContext<'_>) -> Result<(), LabErr
     let mut driver = Driver::start(&one, context)?;
     driver.run(&one, 1, context)?;
     driver.finish(context)
-}
-
-/// Searches for the highest rate of requests that the server answers.
-pub(super) fn saturation(load: &Load, context: &PassContext<'_>) -> Result<f64, LabError> {
-    let mut arguments = context.arguments(load);
-    arguments
-        .extend(["--sweep", "--json", "-", "--quiet", "--events", LOAD_EVENTS].map(String::from));
-    let mut process = context.launch(&arguments, false)?;
-    let name = process.name().to_owned();
-    let output = process.wait_for_end(SWEEP_TIMEOUT, context.stop);
-    let output = context.prefer_server_error(output)?;
-    let wrong = |problem: String| LabError::LoadResult { process: name.clone(), problem };
-    let json = output.find('{').map_or("", |at| &output[at..]);
-    let sweep: Sweep = serde_json::from_str(json).map_err(|error| wrong(error.to_string()))?;
-    match sweep.saturation_rate {
-        rate if rate > 0.0 => Ok(rate),
-        _ => Err(wrong("it found no saturation".into())),
-    }
 }
 
 fn load_requests(load: &Load, context: &PassContext<'_>) -> u64 {
@@ -221,7 +222,7 @@ fn run_lockstep(
     }
     let mut driver = Driver::start(&pass.load, context)?;
     let meter = Meter::start(pass, context, instruments)?;
-    if !pass.count.is_empty() && !meter.counters.is_any_attached() {
+    if pass.attaches() && !meter.counters.is_any_attached() {
         driver.finish(context)?;
         return Ok(None);
     }
@@ -289,9 +290,11 @@ fn run_open(
         figures.extend(latencies(&result));
     }
     let answered = requests.replies as f64 / requests.scheduled.max(1) as f64;
-    let utilisation = figures.get("cpu_utilisation").copied().unwrap_or(0.0);
+    let utilisation =
+        figures.get("cpu_utilisation").copied().unwrap_or(0.0) / context.start.quota.unwrap_or(1.0);
+    figures.insert("quota_utilisation", utilisation);
     checks.errors += result.errors.total();
-    if pass.count.is_empty() {
+    if !pass.attaches() {
         let saturated = answered < SATURATED_REPLIES || utilisation > SATURATED_CPU;
         checks.saturated |= saturated;
         let waited = figures.get("wait_ratio").copied().unwrap_or(0.0);
@@ -333,6 +336,8 @@ pub(super) fn parse(process: &str, output: &str) -> Result<LoadResult, LabError>
 struct Meter {
     counters: Counters,
     before: Usage,
+    throttled: Option<Throttled>,
+    metrics: Option<ServerMetrics>,
     began: Instant,
 }
 
@@ -343,7 +348,7 @@ impl Meter {
         instruments: &mut Instruments<'_>,
     ) -> Result<Meter, LabError> {
         let tree = &context.running.tree;
-        let threads = if pass.count.is_empty() { Vec::new() } else { tree.threads()? };
+        let threads = if pass.attaches() { tree.threads()? } else { Vec::new() };
         let unavailable = &mut *instruments.unavailable;
         let mut counters = Counters::default();
         if pass.count.contains(&CounterGroup::Instructions) && !instruments.by_clock {
@@ -352,12 +357,19 @@ impl Meter {
         if pass.count.contains(&CounterGroup::Syscalls) {
             counters = counters.with_syscalls(&threads, unavailable);
         }
-        Ok(Meter { counters, before: tree.usage()?, began: Instant::now() })
+        let metrics = match pass.count.contains(&CounterGroup::Events) {
+            true => context.running.metrics()?,
+            false => None,
+        };
+        let throttled = context.running.throttled()?;
+        Ok(Meter { counters, before: tree.usage()?, throttled, metrics, began: Instant::now() })
     }
 
     fn finish(self, context: &PassContext<'_>, by_clock: bool) -> Result<Figures, LabError> {
         let elapsed = self.began.elapsed().as_nanos().max(1) as f64;
         let usage = context.running.tree.usage()?.since(&self.before);
+        let throttled = context.running.throttled()?.zip(self.throttled);
+        let throttled = throttled.map(|(after, before)| after.since(&before));
         let counts = self.counters.finish();
         let mut figures = Figures::from([("context_switches", usage.context_switches() as f64)]);
         let [cpu, user, system] = [usage.cpu_ns, usage.user_ns, usage.system_ns].map(|n| n as f64);
@@ -368,8 +380,20 @@ impl Meter {
             figures.insert("cpu_user_ns", user);
             figures.insert("cpu_system_ns", system);
             figures.insert("cpu_utilisation", cpu / elapsed);
-            figures.insert("wait_ratio", usage.wait_ns as f64 / elapsed);
+            // A server that its quota stops is runnable too.
+            let stopped = throttled.unwrap_or_default().throttled_ns;
+            let waited = usage.wait_ns.saturating_sub(stopped);
+            figures.insert("wait_ratio", waited as f64 / elapsed);
             figures.insert("elapsed_ns", elapsed);
+        }
+        if let Some(before) = self.metrics {
+            let after = context.running.metrics()?.unwrap_or_default();
+            figures.extend(after.since(&before));
+        }
+        if let Some(throttled) = throttled {
+            figures.insert("quota_periods", throttled.periods as f64);
+            figures.insert("throttled_periods", throttled.throttled_periods as f64);
+            figures.insert("throttled_ns", throttled.throttled_ns as f64);
         }
         for (name, count) in [
             ("instructions", counts.instructions()),

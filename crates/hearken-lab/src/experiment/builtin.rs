@@ -9,6 +9,15 @@ const FILES: &[(&str, &str)] = &[
     ("peers.toml", include_str!("../../experiments/peers.toml")),
     ("models.toml", include_str!("../../experiments/models.toml")),
     ("overhead.toml", include_str!("../../experiments/overhead.toml")),
+    ("saturation.toml", include_str!("../../experiments/saturation.toml")),
+    ("specweb.toml", include_str!("../../experiments/specweb.toml")),
+    ("overload.toml", include_str!("../../experiments/overload.toml")),
+    ("threads-load.toml", include_str!("../../experiments/threads-load.toml")),
+    ("forwarding.toml", include_str!("../../experiments/forwarding.toml")),
+    ("overflow.toml", include_str!("../../experiments/overflow.toml")),
+    ("locality.toml", include_str!("../../experiments/locality.toml")),
+    ("waits.toml", include_str!("../../experiments/waits.toml")),
+    ("throttle.toml", include_str!("../../experiments/throttle.toml")),
     ("proxies.toml", include_str!("../../experiments/proxies.toml")),
 ];
 

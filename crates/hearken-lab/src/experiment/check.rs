@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::position::suggestion;
 use super::{Axis, Each, Experiment, Only, Template};
+use crate::plan::parse_duration;
 
 /// Figures that a pass yields. The lists of open loads and of lockstep overlap.
 pub(crate) const PASS_FIGURES: &[&str] = &[
@@ -14,6 +15,10 @@ pub(crate) const PASS_FIGURES: &[&str] = &[
     "wait_ratio",
     "elapsed_ns",
     "context_switches",
+    "quota_utilisation",
+    "quota_periods",
+    "throttled_periods",
+    "throttled_ns",
     "instructions",
     "instructions_user",
     "instructions_kernel",
@@ -42,6 +47,9 @@ pub(crate) const PASS_FIGURES: &[&str] = &[
     "overflows",
     "interest_changes",
     "event_syscalls",
+    "interest_syscalls",
+    "wait_cpu_ns",
+    "accepts",
 ];
 /// Figures of a session: a server with its idle connections.
 pub(crate) const SESSION_FIGURES: &[&str] = &[
@@ -100,6 +108,7 @@ impl Experiment {
             }
         }
         self.axes.iter().try_for_each(check_axis)?;
+        self.check_quota()?;
         self.check_servers()?;
         self.check_loads()?;
         self.check_metrics()?;
@@ -108,6 +117,25 @@ impl Experiment {
             variant.axes.keys().try_for_each(|axis| self.check_axis_name(axis))?;
         }
         Ok(())
+    }
+
+    /// Checks the shares that the values of the axes yield.
+    fn check_quota(&self) -> Result<(), Problem> {
+        let Some(quota) = &self.quota else { return Ok(()) };
+        let wrong = |text: &str| {
+            let message = format!("'{text}' is not a share from 0.01 to 1, or 'none'");
+            Err(problem(quota.as_str(), message))
+        };
+        let axes = self.axes.iter().filter(|axis| quota.names().any(|name| name == axis.name));
+        let mut texts: Vec<String> =
+            axes.flat_map(|axis| &axis.values).map(|value| value.name.clone()).collect();
+        if quota.names().next().is_none() {
+            texts.push(quota.to_string());
+        }
+        texts.iter().try_for_each(|text| match parse_share(text) {
+            Some(_) => Ok(()),
+            None => wrong(text),
+        })
     }
 
     fn check_servers(&self) -> Result<(), Problem> {
@@ -128,7 +156,7 @@ impl Experiment {
             if rule.each == Some(Each::Mechanism) && rule.recipe.is_none() {
                 return Err(problem("each", "'each = \"mechanism\"' needs a 'recipe'"));
             }
-            known.extend(["root", "dir", "port", "hearken", "origin"].map(String::from));
+            known.extend(["dir", "port", "admin", "hearken", "origin"].map(String::from));
             rule.arguments.iter().try_for_each(|text| check_template(text, &known))?;
             self.check_only(&rule.only)?;
         }
@@ -155,6 +183,7 @@ impl Experiment {
         if let Some(idle) = &self.idle {
             texts.extend([&idle.connections, &idle.path]);
         }
+        texts.extend(&self.quota);
         texts.iter().try_for_each(|text| check_template(text, &known))?;
         if let Some(saturation) = &self.saturation {
             let known: Vec<String> =
@@ -163,6 +192,17 @@ impl Experiment {
             let mut texts = load.options.values().chain([&load.path]).chain(saturation.at.values());
             texts.try_for_each(|text| check_template(text, &known))?;
             saturation.at.keys().try_for_each(|axis| self.check_axis_name(axis))?;
+            let given = ["rate", "duration", "interval"];
+            if let Some(option) = given.iter().find(|name| load.options.contains_key(**name)) {
+                let message =
+                    format!("the search for saturation sets the option '{option}' itself");
+                return Err(problem(*option, message));
+            }
+            if let Some(trial) = &saturation.trial
+                && parse_duration(trial).is_none()
+            {
+                return Err(problem(trial, format!("'{trial}' is not a duration, such as 500ms")));
+            }
         }
         self.passes.iter().try_for_each(|pass| self.check_only(&pass.only))
     }
@@ -223,7 +263,16 @@ impl Experiment {
             names.extend(variables.map(|variable| format!("{}.{variable}", axis.name)));
         }
         names.extend(self.saturation.is_some().then(|| "saturation".to_owned()));
+        names.push("root".to_owned());
         names
+    }
+}
+
+/// Parses a share of a processor; the inner value is none without a limit.
+pub(crate) fn parse_share(text: &str) -> Option<Option<f64>> {
+    match text {
+        "none" => Some(None),
+        text => text.parse().ok().filter(|share| (0.01..=1.0).contains(share)).map(Some),
     }
 }
 

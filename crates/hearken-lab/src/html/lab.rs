@@ -8,7 +8,7 @@ use super::{environment, page, render_table, reproduction, sections, warnings};
 use crate::claims;
 use crate::experiment::Experiment;
 use crate::figures::figures;
-use crate::judge;
+use crate::judge::{self, Verdict};
 use crate::results::{ExperimentReport, Report};
 use crate::stats::Ratio;
 use crate::table::table;
@@ -60,6 +60,7 @@ fn verdicts(report: &Report) -> Markup {
         @if !report.judgements.is_empty() {
             h2 { "Verdicts" }
             p { (judge::METHOD) }
+            p { strong { (judge::counts(&report.judgements)) } }
             @for judgement in &report.judgements {
                 details {
                     summary {
@@ -68,8 +69,14 @@ fn verdicts(report: &Report) -> Markup {
                             " · " (claim.reference) ": " (claim.statement)
                         }
                     }
-                    @if let Some(reason) = &judgement.reason { p { "Undecided: " (reason) "." } }
-                    div.wide { table {
+                    @if let Some(reason) = &judgement.reason { p { (reason) } }
+                    @if let Some(claim) = find(&judgement.claim)
+                        && judgement.verdict != Verdict::Confirmed
+                        && !claim.reason.is_empty()
+                    {
+                        p { "Reasons for a difference: " (claim.reason) }
+                    }
+                    @if !judgement.components.is_empty() { div.wide { table {
                         thead { tr {
                             th.left scope="col" { "quantity" } th scope="col" { "value" }
                             th scope="col" { "95 % interval" } th scope="col" { "claim" }
@@ -79,7 +86,7 @@ fn verdicts(report: &Report) -> Markup {
                             td { (optional(part.low)) " to " (optional(part.high)) }
                             td { (optional(part.min)) " to " (optional(part.max)) }
                         } } }
-                    } }
+                    } } }
                 }
             }
         }

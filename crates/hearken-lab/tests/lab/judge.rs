@@ -6,7 +6,7 @@ use hearken_lab::claims::{self, Claim, Selection, Test};
 use hearken_lab::judge::{Judgement, Verdict, judge};
 use hearken_lab::{AxisReport, Checks, ExperimentReport, Sample};
 
-use crate::simulated::{config, experiment, planned};
+use crate::simulated::{config, experiment, planned_with};
 
 const IDLE: [f64; 4] = [0.0, 1000.0, 3000.0, 6000.0];
 const REPETITIONS: u32 = 5;
@@ -83,6 +83,8 @@ fn claim(id: usize, test: Test) -> Claim {
         expected: empty(),
         tolerance: empty(),
         note: empty(),
+        reason: empty(),
+        not_run: None,
         experiment: Some("simulated".into()),
         tests: vec![test],
     }
@@ -90,11 +92,16 @@ fn claim(id: usize, test: Test) -> Claim {
 
 fn at(server: &str, idle: f64) -> Selection {
     let at = toml::Value::String(idle.to_string()).try_into().unwrap();
-    Selection { server: server.into(), at: BTreeMap::from([("idle".into(), at)]), max_over: None }
+    Selection {
+        server: server.into(),
+        at: BTreeMap::from([("idle".into(), at)]),
+        max_over: None,
+        along: Vec::new(),
+    }
 }
 
 fn along(server: &str) -> Selection {
-    Selection { server: server.into(), at: BTreeMap::new(), max_over: None }
+    Selection { server: server.into(), at: BTreeMap::new(), max_over: None, along: Vec::new() }
 }
 
 /// Returns claims of all kinds about servers a and b, and whether they are true.
@@ -207,7 +214,7 @@ fn few_simulated_labs_have_a_wrong_verdict() {
         let is_wrong = |(judgement, truth): (&Judgement, &bool)| match judgement.verdict {
             Verdict::Confirmed => !truth,
             Verdict::Refuted => *truth,
-            Verdict::Undecided => false,
+            Verdict::Undecided | Verdict::NotRun => false,
         };
         wrong_labs += usize::from(judgements.iter().zip(&truths).any(is_wrong));
         decided += judgements.iter().filter(|j| j.verdict != Verdict::Undecided).count();
@@ -252,17 +259,25 @@ fn few_repetitions_and_missing_data_are_reasons() {
     claims[0].experiment = Some("absent".into());
     claims[1].experiment = None;
     let judgements = judge(&claims, &[report]);
-    assert!(judgements.iter().all(|judgement| judgement.verdict == Verdict::Undecided));
+    assert!(judgements[..2].iter().all(|judgement| judgement.verdict == Verdict::NotRun));
+    assert!(judgements[2..].iter().all(|judgement| judgement.verdict == Verdict::Undecided));
     let reason = |index: usize| judgements[index].reason.clone().unwrap();
-    assert!(reason(0).contains("was not run") && reason(1).contains("no experiment"));
+    assert!(reason(0).contains("was not run") && reason(1).contains("No experiment"));
     assert!(reason(2).contains("4 of at least 5 repetitions"), "{}", reason(2));
 }
 
 #[test]
 fn tests_of_claims_refer_to_their_experiments() {
     for claim in claims::all().unwrap() {
-        let Some(name) = &claim.experiment else { continue };
-        let planned = planned(experiment(name));
+        let Some(name) = &claim.experiment else {
+            assert!(claim.not_run.is_some(), "{}: the reason is missing", claim.id);
+            continue;
+        };
+        let sentences = claim.reason.matches(['.', '?']).count();
+        assert!(sentences >= 2, "{}: two sentences of reason are missing", claim.id);
+        let mechanisms =
+            ["select", "poll", "epoll-level", "epoll-edge", "epoll-batched", "rt-signal"];
+        let planned = planned_with(experiment(name), &mechanisms);
         let servers: Vec<&str> = planned.servers.iter().map(|s| s.name.as_str()).collect();
         claim.check(&planned.experiment, &servers).unwrap();
         assert!(!claim.tests.is_empty(), "{}", claim.id);

@@ -59,10 +59,14 @@ pub(crate) fn experiment(name: &str) -> Experiment {
     builtin_experiments().unwrap().into_iter().find(|e| e.name == name).unwrap()
 }
 
-/// Returns an experiment with its servers.
+/// Returns an experiment with its servers, for five mechanisms.
 pub(crate) fn planned(experiment: Experiment) -> PlannedExperiment {
-    let mechanisms =
-        ["select", "poll", "epoll-level", "epoll-edge", "rt-signal"].map(String::from).to_vec();
+    planned_with(experiment, &["select", "poll", "epoll-level", "epoll-edge", "rt-signal"])
+}
+
+/// Returns an experiment with its servers.
+pub(crate) fn planned_with(experiment: Experiment, mechanisms: &[&str]) -> PlannedExperiment {
+    let mechanisms = mechanisms.iter().map(|name| (*name).to_owned()).collect();
     let available = Available { recipes: builtin_recipes().unwrap(), mechanisms };
     PlannedExperiment::new(experiment, &available).unwrap()
 }
