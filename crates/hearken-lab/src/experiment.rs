@@ -47,6 +47,9 @@ pub struct Experiment {
     /// Number of repetitions.
     #[serde(default = "five")]
     pub repetitions: u32,
+    /// Further repetitions until the metrics are precise.
+    #[serde(default)]
+    pub precision: Option<Precision>,
     /// Requirements of the machine.
     #[serde(default)]
     pub requires: Requirements,
@@ -90,6 +93,21 @@ pub struct Experiment {
 
 fn five() -> u32 {
     5
+}
+
+/// A target for the confidence intervals of the metrics that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Precision {
+    /// Half the 95 % confidence interval, as a fraction of the mean.
+    pub target: f64,
+    /// Maximum number of repetitions.
+    #[serde(default = "twenty")]
+    pub max_repetitions: u32,
+}
+
+fn twenty() -> u32 {
+    20
 }
 
 /// Processors of server and load generator.
@@ -389,6 +407,12 @@ impl Experiment {
     /// Returns the kind of its servers.
     pub fn kind(&self) -> Kind {
         if self.origin.is_some() { Kind::Proxy } else { Kind::Server }
+    }
+
+    /// Returns the maximum number of repetitions.
+    pub(crate) fn max_repetitions(&self) -> u32 {
+        let most = self.precision.map_or(0, |precision| precision.max_repetitions);
+        self.repetitions.max(most)
     }
 
     /// Returns the axis of the given name.

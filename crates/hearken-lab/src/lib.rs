@@ -10,6 +10,7 @@
 //! executed in random order, so that a drift of the machine affects all measurements equally.
 
 mod accounting;
+mod budget;
 pub mod claims;
 pub mod compare;
 mod counters;
@@ -48,7 +49,7 @@ pub mod watch;
 pub use counters::UnavailableCounter;
 pub use error::LabError;
 pub use executor::{Executor, Measured};
-pub use experiment::{Experiment, builtin as builtin_experiments};
+pub use experiment::{Experiment, Precision, builtin as builtin_experiments};
 pub use machine::{Machine, Placement};
 pub use plan::{Available, Cell, PlannedExperiment, Server, Trial, parse_duration, plan};
 pub use progress::{NoProgress, Progress, StderrProgress};

@@ -258,20 +258,23 @@ impl Participant {
         let guard = environment.launch(&program, &words[1..], &log, schedule, false)?;
         let deadline = Instant::now() + START_TIMEOUT;
         let addr = SocketAddr::from(([127, 0, 0, 1], port));
-        while TcpStream::connect_timeout(&addr, START_TIMEOUT).is_err() {
-            guard.check_running()?;
-            if stop.load(Ordering::Relaxed) {
-                return Err(LabError::Interrupted);
+        let admin = self.recipe.metrics.as_ref().map(|_| SocketAddr::from(([127, 0, 0, 1], admin)));
+        for addr in [Some(addr), admin].into_iter().flatten() {
+            while TcpStream::connect_timeout(&addr, START_TIMEOUT).is_err() {
+                guard.check_running()?;
+                if stop.load(Ordering::Relaxed) {
+                    return Err(LabError::Interrupted);
+                }
+                if Instant::now() > deadline {
+                    return Err(guard.error("did not listen within the time limit"));
+                }
+                std::thread::sleep(POLL_INTERVAL);
             }
-            if Instant::now() > deadline {
-                return Err(guard.error("did not listen within the time limit"));
-            }
-            std::thread::sleep(POLL_INTERVAL);
         }
         // The connection may have been accepted by another process on this port.
         guard.check_running()?;
         let tree = ProcessTree::new(guard.pid());
-        let metrics = self.recipe.metrics.clone().map(|path| (admin, path));
+        let metrics = admin.map(|admin| admin.port()).zip(self.recipe.metrics.clone());
         Ok(RunningServer { guard, tree, url: format!("http://{addr}"), metrics, throttle })
     }
 

@@ -19,6 +19,8 @@ const SESSION_TIME: Duration = Duration::from_millis(500);
 const PASS_TIME: Duration = Duration::from_millis(120);
 /// Approximate time of a request in lockstep.
 const LOCKSTEP_REQUEST_TIME: Duration = Duration::from_micros(25);
+/// Approximate number of trials of a search for saturation, with their pauses.
+const SATURATION_TRIALS: u32 = 20;
 /// Approximate time to open and close an idle connection.
 const IDLE_TIME: Duration = Duration::from_micros(60);
 /// Suffix of the name of the second instance of the reference server.
@@ -227,6 +229,21 @@ impl PlannedExperiment {
         axes.filter(|axis| self.experiment.restart || names.contains(axis)).collect()
     }
 
+    /// Returns the values by which the sessions of a server differ.
+    pub(crate) fn session_key(&self, cell: &Cell) -> Option<Vec<String>> {
+        let axes = self.session_axes(self.server(&cell.server)?);
+        Some(axes.into_iter().filter_map(|axis| cell.values.get(axis).cloned()).collect())
+    }
+
+    /// Estimates the time before the first measurement: tests of the servers, and the search for saturation.
+    pub(crate) fn preparation_duration(&self) -> Duration {
+        let search = self.experiment.saturation.as_ref().map(|saturation| {
+            let trial = saturation.trial.as_deref().and_then(parse_duration);
+            trial.unwrap_or(Duration::from_secs(1)) * SATURATION_TRIALS
+        });
+        SESSION_TIME * self.servers.len() as u32 + search.unwrap_or_default()
+    }
+
     /// Estimates the duration of the loads of a cell.
     pub(crate) fn expected_duration(&self, cell: &Cell) -> Duration {
         let variables = self.variables(&cell.values);
@@ -325,20 +342,18 @@ pub fn plan(
     is_wanted: &dyn Fn(&Experiment, &Cell) -> bool,
 ) -> Vec<Trial> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let repetitions = experiments.iter().map(|e| e.experiment.repetitions).max().unwrap_or(0);
+    let repetitions = experiments.iter().map(|e| e.experiment.max_repetitions()).max().unwrap_or(0);
     let mut trials = Vec::new();
     let mut session = 0;
     for repetition in 0..repetitions {
         let mut sessions: Vec<Vec<Trial>> = Vec::new();
-        for planned in experiments.iter().filter(|e| e.experiment.repetitions > repetition) {
+        for planned in experiments.iter().filter(|e| e.experiment.max_repetitions() > repetition) {
             let mut groups: BTreeMap<(String, Vec<String>), Vec<Trial>> = BTreeMap::new();
             for cell in planned.cells() {
-                let Some(server) = planned.server(&cell.server) else { continue };
+                let Some(key) = planned.session_key(&cell) else { continue };
                 if !is_wanted(&planned.experiment, &cell) {
                     continue;
                 }
-                let axes = planned.session_axes(server).into_iter();
-                let key = axes.filter_map(|axis| cell.values.get(axis).cloned()).collect();
                 groups.entry((cell.server.clone(), key)).or_default().push(Trial {
                     experiment: planned.experiment.name.clone(),
                     expected: planned.expected_duration(&cell),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::budget::{self, Row};
 use crate::claims::Claim;
 use crate::error::LabError;
 use crate::executor::{Executor, ExecutorConfig, ProcessExecutor};
@@ -19,6 +20,10 @@ use crate::results::{AxisReport, ExperimentReport, Report, SCHEMA, Sample};
 use crate::stats;
 use crate::summary::summarise;
 use crate::warning::Warning;
+
+mod schedule;
+
+use schedule::{Pace, Schedule, key_of_cell};
 
 /// Share of time waiting for the processor above which a server is considered disturbed.
 const MAX_WAIT_SHARE: f64 = 0.05;
@@ -43,14 +48,29 @@ pub struct RunConfig {
     pub emulator: Option<String>,
     /// Claims to settle. If there are any, only the cells that they need are measured.
     pub claims: Vec<Claim>,
+    /// Time in which the run ends. Rows that do not fit are left out.
+    pub time_budget: Option<Duration>,
 }
 
 impl RunConfig {
-    /// Returns the measurements in random order.
+    /// Returns the measurements that fit into the time budget, in random order.
     pub fn plan(&self) -> Vec<Trial> {
+        let Some(budget) = self.time_budget else {
+            return plan(&self.experiments, self.seed, &|experiment, cell| {
+                let mut claims = self.claims.iter();
+                self.claims.is_empty() || claims.any(|claim| claim.needs(experiment, cell))
+            });
+        };
+        let kept = self.rows(budget).0;
+        let cells: HashSet<&(String, Cell)> = kept.iter().flat_map(|row| &row.cells).collect();
         plan(&self.experiments, self.seed, &|experiment, cell| {
-            self.claims.is_empty() || self.claims.iter().any(|claim| claim.needs(experiment, cell))
+            cells.contains(&(experiment.name.clone(), cell.clone()))
         })
+    }
+
+    /// Returns the rows that fit into a time budget, and the others.
+    fn rows(&self, budget: Duration) -> (Vec<Row>, Vec<Row>) {
+        budget::fit(budget::rows(&self.experiments, &self.claims), budget)
     }
 }
 
@@ -67,9 +87,18 @@ pub fn run(
 ) -> Result<Report, LabError> {
     let mut config = config.clone();
     let placement = Placement::choose()?;
+    let began = Instant::now();
     let mut warnings = leave_out(&mut config.experiments)?;
     warnings.extend(fitness::warnings(&config.experiments));
     let mut trials = config.plan();
+    if let Some(budget) = config.time_budget.filter(|_| trials.is_empty()) {
+        let cost = budget::rows(&config.experiments, &config.claims).first().map(|row| row.cost);
+        let least = cost.unwrap_or_default().as_secs_f64();
+        return Err(LabError::Config(format!(
+            "the time budget of {:.0} s is too short for any measurement; the first needs {least:.0} s",
+            budget.as_secs_f64()
+        )));
+    }
     let executor_config = ExecutorConfig {
         executable: config.executable.clone(),
         by_clock: config.emulator.is_some(),
@@ -78,6 +107,7 @@ pub fn run(
     let experiments = &mut config.experiments;
     let mut executor =
         ProcessExecutor::new(executor_config, placement.clone(), experiments, &mut trials, stop)?;
+    config.time_budget = config.time_budget.map(|budget| budget.saturating_sub(began.elapsed()));
     let mut report =
         run_with_executor(&config, &trials, &mut executor, placement, journal, progress, stop)?;
     for experiment in &mut report.experiments {
@@ -129,18 +159,39 @@ pub fn run_with_executor(
     let mut run = Run { executor, journal: &mut journal, saturations: &mut saturations, stop };
     let mut first_failure = None;
     let mut failures = 0;
-    let mut pace = Pace::new(trials, &done);
+    let mut pace = Pace::new(config, trials, &done);
+    let (mut schedule, left_out) = Schedule::new(config);
+    warnings.extend(left_out);
+    let mut round = 0;
+    let mut skipped = 0;
     for trial in trials {
         if done.contains(&(trial.experiment.clone(), trial.cell.clone(), trial.repetition)) {
             continue;
         }
-        progress.update(samples.len() + failures, trials.len(), trial, pace.remaining());
+        if trial.repetition > round {
+            round = trial.repetition;
+            let left: Vec<&Trial> =
+                trials.iter().filter(|trial| trial.repetition >= round).collect();
+            warnings.extend(schedule.begin_round(&left, &samples, &pace));
+        }
+        if !schedule.wants(trial) {
+            skipped += 1;
+            pace.skip(trial.expected);
+            continue;
+        }
+        if schedule.is_over(&pace) {
+            let planned = trials.len() - skipped;
+            warnings.push(Warning::OutOfTime { done: samples.len(), planned });
+            break;
+        }
+        progress.update(samples.len() + failures, trials.len() - skipped, trial, pace.remaining());
         let planned = config.experiments.iter().find(|e| e.experiment.name == trial.experiment);
         let Some(planned) = planned else { continue };
         match run.measure(&planned.experiment, trial) {
             Ok(sample) => samples.push(sample),
             Err(LabError::Interrupted) => {
-                warnings.push(Warning::Interrupted { done: samples.len(), planned: trials.len() });
+                let planned = trials.len() - skipped;
+                warnings.push(Warning::Interrupted { done: samples.len(), planned });
                 break;
             }
             Err(error) => {
@@ -173,7 +224,7 @@ pub fn run_with_executor(
     let experiments: Vec<ExperimentReport> = config.experiments.iter().map(report).collect();
     Ok(Report {
         schema: SCHEMA.into(),
-        complete: samples.len() == trials.len(),
+        complete: samples.len() == trials.len() - skipped,
         version: config.version.clone(),
         command_line: config.command_line.clone(),
         date: journal.date,
@@ -225,37 +276,8 @@ impl Run<'_> {
 }
 
 fn key_of(sample: &Sample) -> (String, Cell, u32) {
-    let cell = Cell { server: sample.server.clone(), values: sample.values.clone() };
-    (sample.experiment.clone(), cell, sample.repetition)
-}
-
-/// Estimate of the remaining time, from the expected durations and the pace so far.
-struct Pace {
-    began: Instant,
-    expected: Duration,
-    passed: Duration,
-}
-
-impl Pace {
-    fn new(trials: &[Trial], done: &HashSet<(String, Cell, u32)>) -> Pace {
-        let is_left = |trial: &&Trial| {
-            !done.contains(&(trial.experiment.clone(), trial.cell.clone(), trial.repetition))
-        };
-        let expected = trials.iter().filter(is_left).map(|trial| trial.expected).sum();
-        Pace { began: Instant::now(), expected, passed: Duration::ZERO }
-    }
-
-    fn advance(&mut self, expected: Duration) {
-        self.passed += expected;
-    }
-
-    fn remaining(&self) -> Duration {
-        let left = self.expected.saturating_sub(self.passed);
-        match self.passed.is_zero() {
-            true => left,
-            false => left.mul_f64(self.began.elapsed().as_secs_f64() / self.passed.as_secs_f64()),
-        }
-    }
+    let (experiment, cell) = key_of_cell(sample);
+    (experiment, cell, sample.repetition)
 }
 
 fn experiment_report(

@@ -44,6 +44,22 @@ pub enum Warning {
         /// Highest rate that it offered, in arrivals per second.
         rate: f64,
     },
+    /// Rows did not fit into the time budget.
+    OverBudget {
+        /// Budget in seconds.
+        budget_s: f64,
+        /// Estimated time of the rows in seconds.
+        needed_s: f64,
+        /// Claims, or experiments and servers, that were left out.
+        rows: Vec<String>,
+    },
+    /// The time budget ended before the run.
+    OutOfTime {
+        /// Number of completed measurements.
+        done: usize,
+        /// Number of planned measurements.
+        planned: usize,
+    },
     /// Too few repetitions for a confidence interval.
     FewRepetitions {
         /// Number of repetitions.
@@ -141,6 +157,16 @@ impl fmt::Display for Warning {
                 f,
                 "The load generator could not saturate the reference server of experiment '{experiment}'; \
                  loads are relative to {rate:.0} arrivals per second. Use a smaller quota, or an idle machine."
+            ),
+            Warning::OverBudget { budget_s, needed_s, rows } => write!(
+                f,
+                "The time budget of {budget_s:.0} s does not suffice for another {needed_s:.0} s. Left out: {}.",
+                rows.join(", ")
+            ),
+            Warning::OutOfTime { done, planned } => write!(
+                f,
+                "The time budget ended after {done} of {planned} measurements: some cells have fewer \
+                 samples than planned, or none."
             ),
             Warning::FewRepetitions { repetitions } => write!(
                 f,

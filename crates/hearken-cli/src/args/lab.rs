@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -46,17 +47,37 @@ Examples:
       Compare proxies. All use the same origin server, which is not measured.
   hearken lab run CM01-F4
       Settle the claims of Figure 4 of Chandra and Mosberger.
+  hearken lab run --paper GB04 --time-budget 15m
+      Settle as many claims of Gammo et al. as fit into 15 minutes.
   hearken lab run mine.toml --check
       Check your own experiment.
 
 Results are comparable only within one run. docs/lab.md documents the files.")]
 pub(crate) struct RunArgs {
     /// Names of experiments or claims, or files of experiments
-    #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["resume", "paper"])]
+    #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["resume", "paper", "all"])]
     pub(crate) experiments: Vec<String>,
     /// Settle the claims of a paper: BMD99, CM01, GB04, LC
     #[arg(long, value_name = "PAPER")]
     pub(crate) paper: Option<String>,
+    /// Settle the claims of all papers
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Leave out what does not fit into this time, such as 15m
+    #[arg(long, value_name = "DURATION", value_parser = parse_time)]
+    pub(crate) time_budget: Option<Duration>,
+    /// Repeat measurements until the 95 % confidence intervals are this narrow, such as 5%
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub(crate) precision: Option<f64>,
+    /// Maximum number of repetitions with --precision
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "N",
+        default_value_t = 20,
+        requires = "precision"
+    )]
+    pub(crate) max_repetitions: u32,
     /// Output directory of results.json, report.html and the journal
     #[arg(long, value_name = "DIR", default_value = "lab")]
     pub(crate) out: PathBuf,
@@ -96,6 +117,18 @@ pub(crate) struct RunArgs {
     /// Report instructions instead of time, on a machine emulated by NAME; see scripts/peers-emulated
     #[arg(long, hide = true, value_name = "NAME")]
     pub(crate) clock_is_instructions: Option<String>,
+}
+
+/// Parses a duration such as `15m`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    hearken_lab::parse_duration(text).ok_or_else(|| "expected a duration, such as 15m".to_owned())
+}
+
+/// Parses a percentage such as `5%`.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let in_range = number.filter(|percent| (0.1..100.0).contains(percent));
+    in_range.map(|percent| percent / 100.0).ok_or_else(|| "expected 0.1% to 99.9%".to_owned())
 }
 
 /// Parses `AXIS=VALUE,VALUE`.

@@ -9,7 +9,8 @@ use hearken::io::{find, names};
 use hearken_lab::claims::{self, Claim};
 use hearken_lab::journal::{self, Header, Journal};
 use hearken_lab::{
-    Available, Experiment, LabError, PlannedExperiment, Recipe, RunConfig, StderrProgress,
+    Available, Experiment, LabError, PlannedExperiment, Precision, Recipe, RunConfig,
+    StderrProgress,
 };
 
 use super::{INTERRUPTED, failure, stop_flag, write};
@@ -64,6 +65,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         seed: args.seed,
         emulator: args.clock_is_instructions,
         claims,
+        time_budget: args.time_budget,
     };
     let stop = stop_flag()?;
     let mut progress = StderrProgress::default();
@@ -86,6 +88,7 @@ fn select(args: &RunArgs) -> Result<(Vec<String>, Vec<Claim>), Failure> {
     let mut names: Vec<String> =
         args.experiments.iter().filter(|name| !is_claim(name)).cloned().collect();
     let mut prefixes: Vec<String> = args.experiments.iter().filter(is_claim).cloned().collect();
+    prefixes.extend(args.all.then(String::new));
     prefixes.extend(args.paper.as_ref().map(|paper| format!("{paper}-")));
     if prefixes.is_empty() {
         return Ok((names, Vec::new()));
@@ -154,6 +157,10 @@ fn planned(
     experiment.repetitions = args.repetitions.unwrap_or(experiment.repetitions);
     if experiment.repetitions == 0 {
         return Err(LabError::Config("at least one repetition is required".into()));
+    }
+    if let Some(target) = args.precision {
+        let max_repetitions = args.max_repetitions;
+        experiment.precision = Some(Precision { target, max_repetitions });
     }
     if let Some(reference) = &args.reference {
         experiment.reference.clone_from(reference);

@@ -96,6 +96,12 @@ impl Experiment {
         require(!self.passes.is_empty(), "passes", "pass")?;
         require(!self.metrics.is_empty(), "metrics", "metric")?;
         require(self.repetitions > 0, "repetitions", "repetition")?;
+        if let Some(precision) = self.precision
+            && !(0.001..1.0).contains(&precision.target)
+        {
+            let message = format!("the target {} is not from 0.001 to 1", precision.target);
+            return Err(problem("target", message));
+        }
         for (names, what) in [
             (self.axes.iter().map(|axis| axis.name.as_str()).collect::<Vec<_>>(), "axis"),
             (self.passes.iter().map(|pass| pass.name.as_str()).collect(), "pass"),

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::time::Duration;
 
 use hearken_lab::journal::{FILE, Header, Journal};
 use hearken_lab::{
-    Checks, LabError, Measured, Recipe, Report, Trial, Warning, export, parse_duration, plan,
+    Checks, LabError, Measured, Precision, Recipe, Report, Trial, Warning, export, parse_duration,
+    plan,
 };
 
-use crate::simulated::{Simulated, config, experiment, planned, run, run_with_journal};
+use crate::simulated::{Simulated, config, experiment, planned, run, run_trials, run_with_journal};
 
 /// Simulates costs per idle connection for select and poll, and drift between repetitions.
 fn measure(trial: &Trial) -> Result<Measured, LabError> {
@@ -253,4 +255,81 @@ fn reads_a_recipe_with_its_extra_files() {
     fs::write(dir.path().join("mine.c"), "int main;").unwrap();
     assert_eq!(Recipe::read(&path).unwrap().name, "mine");
     assert!(parse_duration("1m").is_some());
+}
+
+#[test]
+fn time_budget_leaves_out_whole_servers() {
+    let mut config = quick();
+    let all = config.plan();
+    let time = |trials: &[Trial]| trials.iter().map(|trial| trial.expected).sum::<Duration>();
+    config.time_budget = Some(time(&all) / 2);
+    let kept = config.plan();
+    assert!(!kept.is_empty() && time(&kept) <= time(&all) / 2);
+    let servers: BTreeSet<&str> = kept.iter().map(|trial| &*trial.cell.server).collect();
+    assert!(servers.contains("epoll-edge"), "the reference has priority: {servers:?}");
+    assert_eq!(kept.len(), servers.len() * 9);
+    let report = run(&config, &mut Simulated::new(&measure)).unwrap();
+    assert!(report.complete);
+    let names: Vec<&String> = report
+        .warnings
+        .iter()
+        .find_map(|warning| match warning {
+            Warning::OverBudget { rows, .. } => Some(rows.iter().collect()),
+            _ => None,
+        })
+        .unwrap();
+    assert_eq!(names.len(), 5 - servers.len());
+    assert!(names.iter().all(|name| name.starts_with("quick: ")), "{names:?}");
+}
+
+#[test]
+fn slow_run_drops_rows_and_ends_with_its_time_budget() {
+    let mut config = quick();
+    config.time_budget = Some(Duration::from_millis(200));
+    for planned in &mut config.experiments {
+        // The estimates are far too low.
+        planned.experiment.set("duration", &["0s".into()]).unwrap();
+        planned.experiment.set("warm-up", &["0s".into()]).unwrap();
+    }
+    let trials = config.plan();
+    assert!(trials.is_empty(), "starting servers takes longer");
+    config.time_budget = Some(Duration::from_secs(30));
+    let slow = |trial: &Trial| {
+        std::thread::sleep(Duration::from_millis(60));
+        measure(trial)
+    };
+    let mut executor = Simulated::new(&slow);
+    let trials = config.plan();
+    config.time_budget = Some(Duration::from_millis(700));
+    let report = run_trials(&config, &trials, &mut executor).unwrap();
+    assert!(executor.measured.len() < 45, "{} measurements", executor.measured.len());
+    let is_about_time = |warning: &Warning| {
+        matches!(warning, Warning::OverBudget { .. } | Warning::OutOfTime { .. })
+    };
+    assert!(report.warnings.iter().any(is_about_time), "{:?}", report.warnings);
+}
+
+#[test]
+fn measurements_are_repeated_until_they_are_precise() {
+    let noisy = |trial: &Trial| {
+        let noise = match (trial.cell.values["idle"].as_str(), trial.repetition % 2) {
+            ("8000", 0) => 1.1,
+            _ => 1.0,
+        };
+        let mut measured = measure(&Trial { repetition: 0, ..trial.clone() })?;
+        measured.metrics.insert("cpu_ns".into(), 30_000.0 * noise);
+        Ok(measured)
+    };
+    let mut config = quick();
+    let precision = Precision { target: 0.03, max_repetitions: 30 };
+    config.experiments[0].experiment.precision = Some(precision);
+    let report = run(&config, &mut Simulated::new(&noisy)).unwrap();
+    assert!(report.complete);
+    let repetitions = |idle: &str| {
+        let cells = report.experiments[0].summary.iter().filter(|cell| cell.values["idle"] == idle);
+        cells.map(|cell| cell.samples).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(repetitions("0"), BTreeSet::from([3]));
+    let more = repetitions("8000");
+    assert!(more.len() == 1 && (4..30).contains(more.first().unwrap()), "{more:?}");
 }

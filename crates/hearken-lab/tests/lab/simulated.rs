@@ -81,6 +81,7 @@ pub(crate) fn config(experiments: Vec<PlannedExperiment>) -> RunConfig {
         seed: 1,
         emulator: None,
         claims: Vec::new(),
+        time_budget: None,
     }
 }
 
@@ -96,11 +97,29 @@ pub(crate) fn run_with_journal(
     executor: &mut Simulated<'_>,
     journal: Journal,
 ) -> Result<Report, LabError> {
+    run_with(config, &config.plan(), executor, journal)
+}
+
+/// Runs the given trials with a journal in memory.
+pub(crate) fn run_trials(
+    config: &RunConfig,
+    trials: &[Trial],
+    executor: &mut Simulated<'_>,
+) -> Result<Report, LabError> {
+    let header = Header::new(Vec::new(), config.seed, &config.experiments);
+    run_with(config, trials, executor, Journal::in_memory(&header))
+}
+
+fn run_with(
+    config: &RunConfig,
+    trials: &[Trial],
+    executor: &mut Simulated<'_>,
+    journal: Journal,
+) -> Result<Report, LabError> {
     let placement = Placement { server: vec![0], others: vec![1] };
-    let trials = config.plan();
     let stop = AtomicBool::new(false);
     let mut report =
-        run_with_executor(config, &trials, executor, placement, journal, &mut NoProgress, &stop)?;
+        run_with_executor(config, trials, executor, placement, journal, &mut NoProgress, &stop)?;
     for (report, planned) in report.experiments.iter_mut().zip(&config.experiments) {
         report.servers = planned.servers.iter().map(describe).collect();
     }
