@@ -8,9 +8,12 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hearken_lab::compare::compare_results;
 use hearken_lab::{Kind, LabError, Report, SCHEMA, export};
 
-use crate::args::lab::{LabArgs, LabCommand, LaunchArgs, ListArgs, PrintArgs, ReportArgs};
+use crate::args::lab::{
+    CompareArgs, LabArgs, LabCommand, LaunchArgs, ListArgs, PrintArgs, ReportArgs,
+};
 use crate::load::print;
 use crate::{Failure, signals};
 
@@ -25,6 +28,7 @@ pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
         LabCommand::List(args) => list(&args),
         LabCommand::Print(args) => print_definition(&args),
         LabCommand::Report(args) => report(&args),
+        LabCommand::Compare(args) => compare(&args),
         LabCommand::Launch(args) => launch(&args),
     }
 }
@@ -97,6 +101,24 @@ fn print_definition(args: &PrintArgs) -> Result<ExitCode, Failure> {
 
 fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
     write(&read(&args.directory)?, &args.directory)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    let comparison = compare_results(&read(&args.a)?, &read(&args.b)?);
+    let is_stdout = args.json.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&comparison).map_err(Failure::runtime)? + "\n";
+        match is_stdout {
+            true => print(&json),
+            false => fs::write(path, json).map_err(|error| {
+                Failure::usage(format!("cannot write '{}': {error}", path.display()))
+            })?,
+        }
+    }
+    if !is_stdout {
+        print(&comparison.to_string());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -94,11 +94,15 @@ impl Costs {
     }
 }
 
-/// Returns the rows of a run by descending priority.
+/// Splits a run into rows that fit into a time budget, by descending priority, and others.
 ///
 /// Of claims, the one that costs least after those before it comes next, so that a budget settles as many as
 /// possible. Otherwise the reference of each experiment comes first, and the other servers follow in their order.
-pub(crate) fn rows(experiments: &[PlannedExperiment], claims: &[Claim]) -> Vec<Row> {
+pub(crate) fn fit(
+    experiments: &[PlannedExperiment],
+    claims: &[Claim],
+    budget: Duration,
+) -> (Vec<Row>, Vec<Row>) {
     let costs = Costs::new(experiments);
     let mut wanted: Vec<(String, BTreeSet<usize>)> = match claims.is_empty() {
         false => {
@@ -113,7 +117,8 @@ pub(crate) fn rows(experiments: &[PlannedExperiment], claims: &[Claim]) -> Vec<R
         true => by_server(experiments, &costs),
     };
     wanted.retain(|(_, items)| !items.is_empty());
-    let (mut rows, mut paid) = (Vec::new(), Paid::default());
+    let (mut kept, mut left, mut paid) = (Vec::new(), Vec::new(), Paid::default());
+    let mut remaining = budget;
     while !wanted.is_empty() {
         let cost = |index: &usize| costs.marginal(&wanted[*index].1, &paid);
         let next = match claims.is_empty() {
@@ -122,11 +127,18 @@ pub(crate) fn rows(experiments: &[PlannedExperiment], claims: &[Claim]) -> Vec<R
         };
         let cost = cost(&next);
         let (label, items) = wanted.remove(next);
-        costs.pay(&items, &mut paid);
         let cells = items.iter().map(|&index| costs.items[index].key.clone()).collect();
-        rows.push(Row { label, cells, cost });
+        let row = Row { label, cells, cost };
+        match remaining.checked_sub(cost) {
+            Some(rest) => {
+                remaining = rest;
+                costs.pay(&items, &mut paid);
+                kept.push(row);
+            }
+            None => left.push(row),
+        }
     }
-    rows
+    (kept, left)
 }
 
 fn by_server(experiments: &[PlannedExperiment], costs: &Costs) -> Vec<(String, BTreeSet<usize>)> {
@@ -142,17 +154,6 @@ fn by_server(experiments: &[PlannedExperiment], costs: &Costs) -> Vec<(String, B
     }
     rows.sort_by_key(|(is_other, ..)| *is_other);
     rows.into_iter().map(|(_, label, items)| (label, items)).collect()
-}
-
-/// Splits rows into those that fit into a budget and those that do not. A row that does not fit does not exclude
-/// cheaper ones after it.
-pub(crate) fn fit(rows: Vec<Row>, budget: Duration) -> (Vec<Row>, Vec<Row>) {
-    let mut spent = Duration::ZERO;
-    rows.into_iter().partition(|row| {
-        let fits = spent + row.cost <= budget;
-        spent += if fits { row.cost } else { Duration::ZERO };
-        fits
-    })
 }
 
 #[cfg(test)]
@@ -171,27 +172,42 @@ mod tests {
 
     #[test]
     fn references_come_first_and_costs_add_up() {
-        let rows = rows(&planned(), &[]);
+        let (rows, _) = fit(&planned(), &[], Duration::MAX);
         assert_eq!(rows[0].label, "quick: epoll-edge");
         assert_eq!(rows[1].label, "overhead: epoll-edge");
-        let all: Duration = rows.iter().map(|row| row.cost).sum();
-        let (kept, left) = fit(rows.clone(), all);
+        let sum = |rows: &[Row]| rows.iter().map(|row| row.cost).sum::<Duration>();
+        let all = sum(&rows);
+        let (kept, left) = fit(&planned(), &[], all);
         assert!(left.is_empty() && kept == rows);
-        let (kept, left) = fit(rows.clone(), all / 2);
-        assert!(kept.iter().map(|row| row.cost).sum::<Duration>() <= all / 2);
+        let (kept, left) = fit(&planned(), &[], all / 2);
+        assert!(sum(&kept) <= all / 2);
         assert!(!kept.is_empty() && kept.len() + left.len() == rows.len());
-        assert!(fit(rows, Duration::ZERO).0.is_empty());
+        assert!(fit(&planned(), &[], Duration::ZERO).0.is_empty());
     }
 
     #[test]
     fn cheapest_claims_come_first() {
         let mut claims: Vec<Claim> = crate::claims::all().unwrap();
         claims.retain(|claim| claim.experiment.as_deref() == Some("overhead"));
-        let rows = rows(&planned(), &claims);
+        let (rows, _) = fit(&planned(), &claims, Duration::MAX);
         assert_eq!(rows.len(), claims.len());
-        let cheapest = rows.iter().map(|row| row.cost).find(|cost| !cost.is_zero()).unwrap();
-        let single = |claim: &Claim| super::rows(&planned(), std::slice::from_ref(claim));
-        let costs = claims.iter().filter_map(|claim| Some(single(claim).first()?.cost));
-        assert_eq!(costs.min().unwrap(), cheapest);
+        let single = |claim: &Claim| {
+            let (rows, _) = fit(&planned(), std::slice::from_ref(claim), Duration::MAX);
+            rows.first().map(|row| row.cost)
+        };
+        assert_eq!(claims.iter().filter_map(single).min().unwrap(), rows[0].cost);
+    }
+
+    #[test]
+    fn claims_that_do_not_fit_pay_for_no_others() {
+        let claims = crate::claims::all().unwrap();
+        let (all, _) = fit(&planned(), &claims, Duration::MAX);
+        let budget = all[0].cost + all[1].cost;
+        let (kept, left) = fit(&planned(), &claims, budget);
+        let cells: HashSet<&Key> = kept.iter().flat_map(|row| &row.cells).collect();
+        for row in &left {
+            assert!(row.cells.iter().any(|cell| !cells.contains(cell)), "{}", row.label);
+            assert!(!row.cost.is_zero(), "{}", row.label);
+        }
     }
 }

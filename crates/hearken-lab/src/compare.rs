@@ -24,11 +24,15 @@ use crate::units::{duration, number};
 mod design;
 mod interval;
 mod metric;
+mod results;
 mod sample;
 mod verdict;
 mod warnings;
 
 pub use metric::Metric;
+pub use results::{
+    ExperimentComparison, RESULT_SCHEMA, Relation, ResultComparison, RowComparison, compare_results,
+};
 pub use verdict::Verdict;
 
 use design::Design;

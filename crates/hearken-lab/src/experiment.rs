@@ -2,7 +2,7 @@
 //!
 //! `docs/lab.md` documents the format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -218,6 +218,19 @@ impl Pass {
 }
 
 impl Load {
+    /// Returns the arguments of `hearken load` after its name.
+    pub(crate) fn arguments(&self, server: &str, variables: &Variables) -> Vec<String> {
+        let mut arguments = vec![format!("{server}{}", self.path.fill(variables))];
+        for (name, value) in &self.options {
+            match value.fill(variables).as_str() {
+                "false" => {}
+                "true" => arguments.push(format!("--{name}")),
+                value => arguments.push(format!("--{name}={value}")),
+            }
+        }
+        arguments
+    }
+
     /// Returns whether the load is a fixed number of requests in rounds.
     pub(crate) fn is_lockstep(&self) -> bool {
         self.options.contains_key("lockstep")
@@ -413,6 +426,48 @@ impl Experiment {
     pub(crate) fn max_repetitions(&self) -> u32 {
         let most = self.precision.map_or(0, |precision| precision.max_repetitions);
         self.repetitions.max(most)
+    }
+
+    /// Returns the arguments of `hearken load` for each load, with every value of every axis at least once. Variables
+    /// that are known only in a run have examples as values.
+    pub fn example_loads(&self) -> BTreeSet<Vec<String>> {
+        let mut examples = vec![self.example_variables(None)];
+        for axis in &self.axes {
+            let others = axis.values.iter().skip(1);
+            examples.extend(others.map(|value| self.example_variables(Some((axis, value)))));
+        }
+        let mut all = BTreeSet::new();
+        for variables in &examples {
+            let passes = self.passes.iter().map(|pass| &pass.load);
+            all.extend(
+                passes.chain(&self.warm_up).map(|load| load.arguments("http://[::1]", variables)),
+            );
+            let search = self.saturation.as_ref().map(|saturation| &saturation.load);
+            all.extend(search.map(|load| {
+                let mut arguments = load.arguments("http://[::1]", variables);
+                arguments
+                    .extend(["--rate=1000", "--duration=1s", "--interval=100ms"].map(String::from));
+                arguments
+            }));
+        }
+        all
+    }
+
+    /// Returns variables with the first value of each axis, except for one.
+    fn example_variables(&self, other: Option<(&Axis, &AxisValue)>) -> Variables {
+        let mut variables = Variables::from([
+            ("saturation".to_owned(), "1000".to_owned()),
+            ("root".to_owned(), "/".to_owned()),
+        ]);
+        for axis in &self.axes {
+            let other = other.filter(|(other, _)| other.name == axis.name).map(|(_, value)| value);
+            let Some(value) = other.or(axis.values.first()) else { continue };
+            variables.insert(axis.name.clone(), value.name.clone());
+            let own = value.variables.iter();
+            variables
+                .extend(own.map(|(name, text)| (format!("{}.{name}", axis.name), text.clone())));
+        }
+        variables
     }
 
     /// Returns the axis of the given name.

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{Claim, Selection, Test};
 use crate::experiment::Template;
-use crate::plan::AGAIN;
 use crate::results::{ExperimentReport, Sample};
 use crate::stats::{estimate, student_t_tail};
 
@@ -363,7 +362,7 @@ impl Data<'_> {
                     low: low.unwrap_or(f64::NEG_INFINITY),
                     high: high.unwrap_or(f64::INFINITY),
                     scale: Scale::Linear,
-                    floor: self.floor(),
+                    floor: self.report.noise_floor(self.metric),
                 }]
             }
             Test::Linearity { of, over, r2, .. } => {
@@ -412,7 +411,7 @@ impl Data<'_> {
         let values = numerators.iter().filter_map(log).collect();
         let quantity =
             format!("{}: {} ÷ {}", self.metric, describe(of, of_at), describe(to, to_at));
-        Series::ratio(quantity, values, low, high, self.floor())
+        Series::ratio(quantity, values, low, high, self.report.noise_floor(self.metric))
     }
 
     /// Returns the ratios of each value along an axis to an earlier one.
@@ -487,28 +486,6 @@ impl Data<'_> {
             *highest = highest.max(value);
         }
         values
-    }
-
-    /// Returns the difference between two instances of the reference, as a logarithm.
-    fn floor(&self) -> f64 {
-        let again = format!("{}{AGAIN}", self.report.reference);
-        let mut logs = Vec::new();
-        for sample in self.report.samples.iter().filter(|sample| sample.server == again) {
-            let is_twin = |other: &&Sample| {
-                other.server == self.report.reference
-                    && other.repetition == sample.repetition
-                    && other.values == sample.values
-            };
-            let twin = self.report.samples.iter().find(is_twin);
-            let values = twin.and_then(|twin| {
-                Some((sample.metrics.get(self.metric)?, twin.metrics.get(self.metric)?))
-            });
-            logs.extend(values.map(|(a, b)| (a / b).ln()).filter(|log| log.is_finite()));
-        }
-        match logs.len() {
-            0 => 0.0,
-            n => (logs.iter().sum::<f64>() / n as f64).abs(),
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::counters::UnavailableCounter;
 use crate::experiment::Experiment;
 use crate::judge::Judgement;
 use crate::machine::{Machine, Placement};
-use crate::plan::Trial;
+use crate::plan::{AGAIN, Trial};
 use crate::summary::CellSummary;
 use crate::warning::Warning;
 
@@ -86,6 +86,28 @@ impl ExperimentReport {
     /// Returns the axis of the given name.
     pub(crate) fn axis(&self, name: &str) -> Option<&AxisReport> {
         self.axes.iter().find(|axis| axis.name == name)
+    }
+
+    /// Returns the difference of a metric between two instances of the reference, as a logarithm; 0 if there is only
+    /// one.
+    pub(crate) fn noise_floor(&self, metric: &str) -> f64 {
+        let again = format!("{}{AGAIN}", self.reference);
+        let mut logs = Vec::new();
+        for sample in self.samples.iter().filter(|sample| sample.server == again) {
+            let is_twin = |other: &&Sample| {
+                other.server == self.reference
+                    && other.repetition == sample.repetition
+                    && other.values == sample.values
+            };
+            let twin = self.samples.iter().find(is_twin);
+            let values = twin
+                .and_then(|twin| Some((sample.metrics.get(metric)?, twin.metrics.get(metric)?)));
+            logs.extend(values.map(|(a, b)| (a / b).ln()).filter(|log| log.is_finite()));
+        }
+        match logs.len() {
+            0 => 0.0,
+            n => (logs.iter().sum::<f64>() / n as f64).abs(),
+        }
     }
 
     /// Returns the axes with more than one value.

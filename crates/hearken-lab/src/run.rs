@@ -70,7 +70,7 @@ impl RunConfig {
 
     /// Returns the rows that fit into a time budget, and the others.
     fn rows(&self, budget: Duration) -> (Vec<Row>, Vec<Row>) {
-        budget::fit(budget::rows(&self.experiments, &self.claims), budget)
+        budget::fit(&self.experiments, &self.claims, budget)
     }
 }
 
@@ -92,7 +92,7 @@ pub fn run(
     warnings.extend(fitness::warnings(&config.experiments));
     let mut trials = config.plan();
     if let Some(budget) = config.time_budget.filter(|_| trials.is_empty()) {
-        let cost = budget::rows(&config.experiments, &config.claims).first().map(|row| row.cost);
+        let cost = config.rows(Duration::ZERO).1.first().map(|row| row.cost);
         let least = cost.unwrap_or_default().as_secs_f64();
         return Err(LabError::Config(format!(
             "the time budget of {:.0} s is too short for any measurement; the first needs {least:.0} s",
@@ -235,7 +235,7 @@ pub fn run_with_executor(
         placement,
         unavailable_counters: executor.unavailable_counters(),
         warnings: all,
-        method: stats::PAIRED_METHOD.into(),
+        method: stats::METHOD.into(),
         judgements: judge(&config.claims, &experiments),
         experiments,
     })

@@ -27,6 +27,8 @@ pub(crate) enum LabCommand {
     Print(PrintArgs),
     /// Render the report of a run again
     Report(ReportArgs),
+    /// Compare the results of two runs
+    Compare(CompareArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]
     Launch(LaunchArgs),
@@ -178,6 +180,26 @@ pub(crate) struct ReportArgs {
     /// Output directory of a run
     #[arg(value_name = "DIR", default_value = "lab")]
     pub(crate) directory: PathBuf,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab compare before after
+      Compare the cells that both runs contain.
+  hearken lab compare before after --json -
+
+Runs at different times differ by more than their intervals show. Measure the servers that matter in one run.")]
+pub(crate) struct CompareArgs {
+    /// Output directory of the first run
+    #[arg(value_name = "A")]
+    pub(crate) a: PathBuf,
+    /// Output directory of the second run
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+    /// Write the comparison as JSON to this file; '-' is standard output, without the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -1,5 +1,6 @@
 //! The command `hearken lab run`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ use super::{INTERRUPTED, failure, stop_flag, write};
 use crate::Failure;
 use crate::args::lab::RunArgs;
 use crate::load::print;
+use crate::load_plan;
 
 /// The arguments of a run that is resumed.
 #[derive(Parser)]
@@ -38,10 +40,17 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let available = available(&args)?;
     let (names, claims) = select(&args)?;
     let mut experiments = Vec::new();
+    let is_single = names.len() == 1;
     for name in &names {
-        experiments.push(planned(&args, experiment(name)?, &available, &claims).map_err(failure)?);
+        let planned = planned(&args, experiment(name)?, &available, &claims, is_single);
+        experiments.push(planned.map_err(failure)?);
+    }
+    let has_axis = |axis: &str| experiments.iter().any(|e| e.experiment.axis(axis).is_some());
+    if let Some((axis, _)) = args.axes.iter().find(|(axis, _)| !has_axis(axis)) {
+        return Err(Failure::usage(format!("no experiment has an axis '{axis}'")));
     }
     if args.check {
+        experiments.iter().try_for_each(|planned| check_loads(&planned.experiment))?;
         print(&format!("{} valid\n", names.join(", ")));
         return Ok(ExitCode::SUCCESS);
     }
@@ -116,6 +125,18 @@ fn select(args: &RunArgs) -> Result<(Vec<String>, Vec<Claim>), Failure> {
     }
 }
 
+/// Checks the options of all loads.
+fn check_loads(experiment: &Experiment) -> Result<(), Failure> {
+    for load in experiment.example_loads() {
+        let words: Vec<OsString> = load.iter().map(OsString::from).collect();
+        load_plan::load_args(&words).map_err(|failure| {
+            let (name, load) = (&experiment.name, load.join(" "));
+            Failure::usage(format!("experiment '{name}': 'hearken load {load}': {}", failure.error))
+        })?;
+    }
+    Ok(())
+}
+
 /// Reads a built-in experiment or a file.
 pub(super) fn experiment(name: &str) -> Result<Experiment, Failure> {
     if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
@@ -145,6 +166,7 @@ fn planned(
     mut experiment: Experiment,
     available: &Available,
     claims: &[Claim],
+    is_single: bool,
 ) -> Result<PlannedExperiment, LabError> {
     let emulated = args.clock_is_instructions.as_ref().map(|_| "emulated");
     let emulated = emulated.filter(|name| experiment.variants.contains_key(*name));
@@ -152,7 +174,10 @@ fn planned(
         experiment.select_variant(variant)?;
     }
     for (axis, values) in &args.axes {
-        experiment.set(axis, values)?;
+        // Of several experiments, those that have the axis are meant.
+        if is_single || experiment.axis(axis).is_some() {
+            experiment.set(axis, values)?;
+        }
     }
     experiment.repetitions = args.repetitions.unwrap_or(experiment.repetitions);
     if experiment.repetitions == 0 {

@@ -104,6 +104,14 @@ fn interrupted_run_leaves_no_process_and_is_resumed() {
     }
 }
 
+#[test]
+fn loads_of_builtin_experiments_are_valid() {
+    for experiment in hearken_lab::builtin_experiments().unwrap() {
+        let output = run(&["lab", "run", &experiment.name, "--check"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+}
+
 /// Returns whether a process has `directory` in its command line. The served directory is below TMPDIR,
 /// which identifies the processes of a test.
 fn children_remain(directory: &Path) -> bool {
@@ -123,6 +131,8 @@ fn own_experiments_are_checked_and_run() {
     fs::write(&path, &mine).unwrap();
     let path = path.to_str().unwrap();
     assert!(text(&run(&["lab", "run", path, "--check"]).stdout).contains("valid"));
+    fs::write(path, mine.replacen("per-connection = 1 }", "per-conection = 1 }", 1)).unwrap();
+    fails_with(&["lab", "run", path, "--check"], "--per-conection");
     fs::write(path, mine.replacen("reference =", "referense =", 1)).unwrap();
     fails_with(
         &["lab", "run", path, "--check"],

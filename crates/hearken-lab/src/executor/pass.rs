@@ -57,21 +57,10 @@ pub(super) struct Instruments<'a> {
 }
 
 impl PassContext<'_> {
-    fn url(&self, load: &Load) -> String {
-        format!("{}{}", self.running.url, load.path.fill(&self.start.variables))
-    }
-
     /// Returns the arguments of the load generator.
     fn arguments(&self, load: &Load) -> Vec<String> {
-        let mut arguments = vec!["load".to_owned(), self.url(load)];
-        for (name, value) in &load.options {
-            match value.fill(&self.start.variables).as_str() {
-                "false" => {}
-                "true" => arguments.push(format!("--{name}")),
-                value => arguments.push(format!("--{name}={value}")),
-            }
-        }
-        arguments
+        let own = load.arguments(&self.running.url, &self.start.variables);
+        std::iter::once("load".to_owned()).chain(own).collect()
     }
 
     fn launch(&self, arguments: &[String], pipe_stdin: bool) -> Result<ChildGuard, LabError> {

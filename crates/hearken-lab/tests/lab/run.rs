@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
+use hearken_lab::compare::{Relation, compare_results};
 use hearken_lab::journal::{FILE, Header, Journal};
 use hearken_lab::{
     Checks, LabError, Measured, Precision, Recipe, Report, Trial, Warning, export, parse_duration,
@@ -332,4 +333,43 @@ fn measurements_are_repeated_until_they_are_precise() {
     assert_eq!(repetitions("0"), BTreeSet::from([3]));
     let more = repetitions("8000");
     assert!(more.len() == 1 && (4..30).contains(more.first().unwrap()), "{more:?}");
+}
+
+#[test]
+fn results_of_two_runs_are_compared_by_cell() {
+    let noisy = |trial: &Trial| {
+        let mut measured = measure(trial)?;
+        let noise = 1.0 + 0.002 * f64::from(trial.repetition);
+        let slower = if trial.cell.server == "poll" { 1.3 } else { 1.0 };
+        measured.metrics.insert("cpu_ns".into(), 30_000.0 * noise * slower);
+        Ok(measured)
+    };
+    let plain = |trial: &Trial| {
+        let mut measured = noisy(trial)?;
+        let cpu = measured.metrics["cpu_ns"];
+        let slower = if trial.cell.server == "poll" { 1.3 } else { 1.0 };
+        measured.metrics.insert("cpu_ns".into(), cpu / slower);
+        Ok(measured)
+    };
+    let mut before = run(&quick(), &mut Simulated::new(&plain)).unwrap();
+    let after = run(&quick(), &mut Simulated::new(&noisy)).unwrap();
+    let compared = compare_results(&before, &after);
+    assert!(compared.warnings.is_empty(), "{:?}", compared.warnings);
+    let rows = compared.experiments[0].rows.iter().filter(|row| row.metric == "cpu_ns");
+    for row in rows {
+        let expected = match row.server.as_str() {
+            "poll" => Relation::Higher,
+            _ => Relation::NoDifferenceDetected,
+        };
+        assert_eq!(row.relation, expected, "{row:?}");
+        assert!(row.low.unwrap() < row.ratio && row.ratio < row.high.unwrap());
+    }
+    let text = compared.to_string();
+    assert!(text.contains("higher") && text.contains("joint confidence level"), "{text}");
+    // Cells and machines that differ are reported.
+    before.machine.processors += 1;
+    before.experiments[0].samples.retain(|sample| sample.server != "select");
+    let compared = compare_results(&before, &after);
+    assert_eq!(compared.experiments[0].unpaired, 3);
+    assert!(compared.warnings[0].contains("different machines"));
 }
