@@ -237,11 +237,16 @@ impl PlannedExperiment {
 
     /// Estimates the time before the first measurement: tests of the servers, and the search for saturation.
     pub(crate) fn preparation_duration(&self) -> Duration {
+        SESSION_TIME * self.servers.len() as u32 + self.search_duration()
+    }
+
+    /// Estimates the time of the search for saturation.
+    pub(crate) fn search_duration(&self) -> Duration {
         let search = self.experiment.saturation.as_ref().map(|saturation| {
             let trial = saturation.trial.as_deref().and_then(parse_duration);
             trial.unwrap_or(Duration::from_secs(1)) * SATURATION_TRIALS
         });
-        SESSION_TIME * self.servers.len() as u32 + search.unwrap_or_default()
+        search.unwrap_or_default()
     }
 
     /// Estimates the duration of the loads of a cell.

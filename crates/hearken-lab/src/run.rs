@@ -164,16 +164,15 @@ pub fn run_with_executor(
     warnings.extend(left_out);
     let mut round = 0;
     let mut skipped = 0;
-    for trial in trials {
+    for (index, trial) in trials.iter().enumerate() {
         if done.contains(&(trial.experiment.clone(), trial.cell.clone(), trial.repetition)) {
             continue;
         }
         if trial.repetition > round {
             round = trial.repetition;
-            let left: Vec<&Trial> =
-                trials.iter().filter(|trial| trial.repetition >= round).collect();
-            warnings.extend(schedule.begin_round(&left, &samples, &pace));
+            schedule.drop_precise(&trials[index..], &samples);
         }
+        warnings.extend(schedule.keep_budget(&trials[index..], run.saturations, &pace));
         if !schedule.wants(trial) {
             skipped += 1;
             pace.skip(trial.expected);
@@ -187,7 +186,13 @@ pub fn run_with_executor(
         progress.update(samples.len() + failures, trials.len() - skipped, trial, pace.remaining());
         let planned = config.experiments.iter().find(|e| e.experiment.name == trial.experiment);
         let Some(planned) = planned else { continue };
-        match run.measure(&planned.experiment, trial) {
+        let measured = run.saturate(&planned.experiment, trial).and_then(|()| {
+            let began = Instant::now();
+            let sample = run.measure(trial);
+            pace.advance(trial.expected, began.elapsed());
+            sample
+        });
+        match measured {
             Ok(sample) => samples.push(sample),
             Err(LabError::Interrupted) => {
                 let planned = trials.len() - skipped;
@@ -205,7 +210,6 @@ pub fn run_with_executor(
                 });
             }
         }
-        pace.advance(trial.expected);
     }
     progress.finish();
     if let Some(first) = first_failure.filter(|_| samples.is_empty()) {
@@ -250,9 +254,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures a trial and records it in the journal. Determines the saturation before the first trial
-    /// of an experiment that needs it.
-    fn measure(&mut self, experiment: &Experiment, trial: &Trial) -> Result<Sample, LabError> {
+    /// Determines the saturation before the first trial of an experiment that needs it.
+    fn saturate(&mut self, experiment: &Experiment, trial: &Trial) -> Result<(), LabError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
@@ -269,6 +272,11 @@ impl Run<'_> {
             };
             self.executor.set_saturation(name, rate);
         }
+        Ok(())
+    }
+
+    /// Measures a trial and records it in the journal.
+    fn measure(&mut self, trial: &Trial) -> Result<Sample, LabError> {
         let sample = Sample::new(trial, self.executor.measure(trial, self.stop)?);
         self.journal.append(&Entry::Sample(sample.clone()))?;
         Ok(sample)

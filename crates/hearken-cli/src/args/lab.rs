@@ -43,8 +43,6 @@ Examples:
       Compare two mechanisms with two numbers of idle connections.
   hearken lab run peers --variant short --server hearken,nginx --set workload=1b,1b-close --set idle=0
       Compare two servers in seconds.
-  hearken lab run peers --recipe mine.toml
-      Compare your own server with Hearken, nginx, h2o, lighttpd, haproxy and lwan, if installed.
   hearken lab run proxies --server hearken,nginx
       Compare proxies. All use the same origin server, which is not measured.
   hearken lab run CM01-F4
@@ -69,7 +67,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_time)]
     pub(crate) time_budget: Option<Duration>,
     /// Repeat measurements until the 95 % confidence intervals are this narrow, such as 5%
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) precision: Option<f64>,
     /// Maximum number of repetitions with --precision
     #[arg(
@@ -90,10 +88,10 @@ pub(crate) struct RunArgs {
     #[arg(long = "server", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) servers: Vec<String>,
     /// Recipe file of another server (repeatable)
-    #[arg(long = "recipe", value_name = "FILE")]
+    #[arg(long = "recipe", hide_short_help = true, value_name = "FILE")]
     pub(crate) recipes: Vec<PathBuf>,
     /// Server to compare the others with [default: that of the experiment]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub(crate) reference: Option<String>,
     /// Recipe of the server behind the proxies [default: that of the experiment]
     #[arg(long, hide_short_help = true, value_name = "NAME")]

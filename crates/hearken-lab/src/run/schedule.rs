@@ -7,16 +7,23 @@ use super::RunConfig;
 use crate::budget::Row;
 use crate::claims::{Claim, Test};
 use crate::experiment::Experiment;
-use crate::plan::{Cell, Trial};
+use crate::plan::{Cell, PlannedExperiment, Trial};
 use crate::results::Sample;
 use crate::stats;
 use crate::warning::Warning;
+
+/// Time for which the estimates are assumed to have been right, in addition to the measurements.
+const PRIOR: Duration = Duration::from_secs(15);
+/// Number of times that a time budget is checked.
+const REVIEWS: u32 = 50;
 
 /// Selects the measurements of each round, which is a repetition of all cells.
 pub(super) struct Schedule<'a> {
     config: &'a RunConfig,
     /// Rows by descending priority; none without a time budget.
     rows: Vec<Row>,
+    /// Time at which the time budget is checked again.
+    next_review: Duration,
     /// Cells that are no longer measured.
     dropped: HashSet<(String, Cell)>,
 }
@@ -30,7 +37,8 @@ impl<'a> Schedule<'a> {
         };
         let needed: Duration = left_out.iter().map(|row| row.cost).sum();
         let labels = left_out.into_iter().map(|row| row.label).collect();
-        let schedule = Schedule { config, rows, dropped: HashSet::new() };
+        let (next_review, dropped) = (Duration::ZERO, HashSet::new());
+        let schedule = Schedule { config, rows, next_review, dropped };
         let warning = schedule.over_budget(labels, needed);
         (schedule, warning)
     }
@@ -41,41 +49,57 @@ impl<'a> Schedule<'a> {
         (!rows.is_empty()).then_some(Warning::OverBudget { budget_s, needed_s, rows })
     }
 
-    /// Drops the cells that are precise, and rows that do not fit into the rest of the time budget at the pace so
-    /// far. Returns a warning about these rows.
-    pub(super) fn begin_round(
+    /// Drops rows that do not fit into the rest of the time budget at the pace so far. Returns a warning about them.
+    pub(super) fn keep_budget(
         &mut self,
-        left: &[&Trial],
-        samples: &[Sample],
+        left: &[Trial],
+        saturations: &BTreeMap<String, f64>,
         pace: &Pace,
     ) -> Option<Warning> {
-        self.drop_precise(left, samples);
         let budget = self.config.time_budget?;
-        let remaining = budget.saturating_sub(pace.began.elapsed());
-        let is_obligatory =
-            |trial: &&&Trial| trial.repetition < repetitions(self.config, &trial.experiment);
-        let needed = |dropped: &HashSet<(String, Cell)>| {
-            let kept =
-                left.iter().filter(is_obligatory).filter(|trial| !dropped.contains(&key(trial)));
-            pace.scale(kept.map(|trial| trial.expected).sum())
-        };
-        let needed_at_first = needed(&self.dropped);
-        let mut rows = Vec::new();
-        while needed(&self.dropped) > remaining && self.rows.len() > 1 {
-            let Some(row) = self.rows.pop() else { break };
-            let kept: HashSet<&(String, Cell)> =
-                self.rows.iter().flat_map(|row| &row.cells).collect();
-            self.dropped.extend(row.cells.into_iter().filter(|cell| !kept.contains(cell)));
-            rows.push(row.label);
+        let elapsed = pace.began.elapsed();
+        if elapsed < self.next_review {
+            return None;
         }
-        self.over_budget(rows, needed_at_first.saturating_sub(needed(&self.dropped)))
+        self.next_review = elapsed + budget / REVIEWS;
+        let needed = |dropped: &HashSet<(String, Cell)>| {
+            let is_kept = |trial: &&Trial| {
+                trial.repetition < repetitions(self.config, &trial.experiment)
+                    && !dropped.contains(&key(trial))
+            };
+            let expected: Duration = left.iter().filter(is_kept).map(|trial| trial.expected).sum();
+            let has_trial =
+                |name: &String| left.iter().filter(is_kept).any(|t| t.experiment == *name);
+            let searches = self.config.experiments.iter().filter(|planned| {
+                let name = &planned.experiment.name;
+                !saturations.contains_key(name) && has_trial(name)
+            });
+            pace.scale(expected)
+                + searches.map(PlannedExperiment::search_duration).sum::<Duration>()
+        };
+        let remaining = budget.saturating_sub(elapsed);
+        let at_first = needed(&self.dropped);
+        let (mut labels, mut dropped) = (Vec::new(), self.dropped.clone());
+        let mut kept = self.rows.len();
+        while kept > 1 && needed(&dropped) > remaining {
+            kept -= 1;
+            let cells: HashSet<&(String, Cell)> =
+                self.rows[..kept].iter().flat_map(|row| &row.cells).collect();
+            let own = self.rows[kept].cells.iter().filter(|cell| !cells.contains(cell));
+            dropped.extend(own.cloned());
+            labels.push(self.rows[kept].label.clone());
+        }
+        let excess = at_first.saturating_sub(needed(&dropped));
+        self.rows.truncate(kept);
+        self.dropped = dropped;
+        self.over_budget(labels, excess)
     }
 
     /// Drops cells that have their minimum number of repetitions and whose metrics are precise, together with all
     /// other servers at the same values, because ratios need the same repetitions of both sides.
-    fn drop_precise(&mut self, left: &[&Trial], samples: &[Sample]) {
+    pub(super) fn drop_precise(&mut self, left: &[Trial], samples: &[Sample]) {
         let mut groups: BTreeMap<(&str, &BTreeMap<String, String>), Vec<&Trial>> = BTreeMap::new();
-        for &trial in left {
+        for trial in left {
             groups.entry((&trial.experiment, &trial.cell.values)).or_default().push(trial);
         }
         for trials in groups.into_values() {
@@ -151,7 +175,9 @@ pub(super) fn key_of_cell(sample: &Sample) -> (String, Cell) {
 pub(super) struct Pace {
     began: Instant,
     expected: Duration,
+    /// Expected and actual duration of the measurements so far.
     passed: Duration,
+    took: Duration,
 }
 
 impl Pace {
@@ -166,11 +192,12 @@ impl Pace {
                 && !done.contains(&(trial.experiment.clone(), trial.cell.clone(), trial.repetition))
         };
         let expected = trials.iter().filter(is_left).map(|trial| trial.expected).sum();
-        Pace { began: Instant::now(), expected, passed: Duration::ZERO }
+        Pace { began: Instant::now(), expected, passed: Duration::ZERO, took: Duration::ZERO }
     }
 
-    pub(super) fn advance(&mut self, expected: Duration) {
+    pub(super) fn advance(&mut self, expected: Duration, took: Duration) {
         self.passed += expected;
+        self.took += took;
     }
 
     /// Removes a measurement that does not take place.
@@ -182,13 +209,9 @@ impl Pace {
         self.scale(self.expected.saturating_sub(self.passed))
     }
 
-    /// Converts an expected duration to the pace so far.
+    /// Converts an expected duration to the pace so far. A few measurements say little about it.
     fn scale(&self, expected: Duration) -> Duration {
-        match self.passed.is_zero() {
-            true => expected,
-            false => {
-                expected.mul_f64(self.began.elapsed().as_secs_f64() / self.passed.as_secs_f64())
-            }
-        }
+        let [took, passed] = [self.took, self.passed].map(|time| (time + PRIOR).as_secs_f64());
+        expected.mul_f64(took / passed)
     }
 }
