@@ -17,6 +17,7 @@ const FILES: &[(&str, &str)] = &[
     ("overflow.toml", include_str!("../../experiments/overflow.toml")),
     ("locality.toml", include_str!("../../experiments/locality.toml")),
     ("waits.toml", include_str!("../../experiments/waits.toml")),
+    ("calls.toml", include_str!("../../experiments/calls.toml")),
     ("throttle.toml", include_str!("../../experiments/throttle.toml")),
     ("proxies.toml", include_str!("../../experiments/proxies.toml")),
 ];
