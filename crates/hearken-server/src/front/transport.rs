@@ -1,7 +1,10 @@
 //! The operations that [`Front`](super::Front) needs on client connections.
 
+use std::io;
+
 use hearken::Token;
-use hearken::io::{Body, CloseMode, Io, Outgoing, PeekResult, Relay, Security, SendOutcome};
+use hearken::io::SendOutcome;
+use hearken::io::{Body, CloseMode, FilePart, Io, Outgoing, PeekResult, Relay, Security};
 use hearken::timer::Time;
 
 /// Operations on client connections, each identified by a token.
@@ -23,6 +26,12 @@ pub(crate) trait Transport {
     /// Sends `head`, which it empties, and then `body`. The driver calls
     /// [`Front::on_sent`](super::Front::on_sent) when the send is complete.
     fn send_body(&mut self, token: Token, head: &mut Vec<u8>, body: Body);
+
+    /// Reads the first bytes of a part of a file, which remains as it is.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is shorter.
+    fn read_file(&mut self, part: &FilePart, into: &mut [u8]) -> io::Result<()>;
 
     /// Starts or resumes receiving.
     fn resume_reading(&mut self, token: Token);
@@ -109,6 +118,10 @@ impl<I: Relay> Transport for I {
         let mut buffer = self.pool().acquire_over_limit();
         buffer.as_vec().append(head);
         self.send(token, Outgoing { head: buffer, body });
+    }
+
+    fn read_file(&mut self, part: &FilePart, into: &mut [u8]) -> io::Result<()> {
+        part.read(into)
     }
 
     #[inline]

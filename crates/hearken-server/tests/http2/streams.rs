@@ -9,7 +9,7 @@ use crate::client::{
 };
 use crate::common::{LARGE, Origin, Setup, Site, log_to, ms, pattern, wait_until};
 
-/// The setups that all tests of this module run with.
+/// Returns the setups that several tests run with.
 fn setups() -> Vec<Setup> {
     let all = [Setup::named("epoll-edge"), Setup::tasks("epoll-edge"), Setup::named("uring")];
     all.into_iter().filter_map(Setup::available).collect()

@@ -126,6 +126,28 @@ pub struct FilePart {
     pub length: u64,
 }
 
+impl FilePart {
+    /// Reads the first bytes of the range.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is too short ([`UnexpectedEof`](io::ErrorKind::UnexpectedEof)).
+    pub fn read(&self, mut into: &mut [u8]) -> io::Result<()> {
+        let mut offset = self.offset;
+        while !into.is_empty() {
+            match rustix::io::pread(&*self.file, &mut *into, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    into = &mut into[count..];
+                    offset += count as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for Outgoing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Outgoing({} bytes and {:?})", self.head.len(), self.body)

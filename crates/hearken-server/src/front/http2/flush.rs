@@ -66,7 +66,7 @@ impl Front {
                 break;
             }
         }
-        self.settle(io, token);
+        self.update_http2(io, token);
     }
 
     /// Continues streams whose content waits, in the order of their priorities.
@@ -82,7 +82,7 @@ impl Front {
                 connection.frames.reset(id, ErrorCode::INTERNAL_ERROR, &mut connection.out);
                 continue;
             };
-            if self.http2.continue_content(token, index).is_err() {
+            if self.http2.continue_content(io, token, index).is_err() {
                 // The file is shorter than announced.
                 self.on_disconnected(io, handler, index);
             } else if !self.http2.stream(index).has_pending() {
@@ -130,7 +130,7 @@ impl Front {
     }
 
     /// Updates the phase, the deadlines and the receiving of a connection.
-    fn settle<T: Transport>(&mut self, io: &mut T, token: Token) {
+    fn update_http2<T: Transport>(&mut self, io: &mut T, token: Token) {
         let now = io.turn_time();
         let timeouts = self.settings.timeouts;
         let Some(connection) = self.http2.get(token) else { return };

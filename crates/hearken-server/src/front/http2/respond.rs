@@ -6,7 +6,6 @@ use hearken::Token;
 use hearken::io::Body;
 use hearken_http::h2::{ErrorCode, StreamId};
 use hearken_http::{BodyReader, Limits, Method, Request, ResponseBody, ResponseParser};
-use rustix::io::Errno;
 
 use super::connection::{ClientConnection, ResponseState, Stream};
 use super::{Http2, MAX_OUT};
@@ -205,10 +204,15 @@ impl Http2 {
     ///
     /// # Errors
     /// A file cannot be read, or is shorter than announced.
-    pub(super) fn continue_content(&mut self, token: Token, index: u32) -> io::Result<()> {
+    pub(super) fn continue_content<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        index: u32,
+    ) -> io::Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = match self.pair(token, index) {
-            Some((connection, stream)) => continue_content(connection, stream, &mut scratch),
+            Some((connection, stream)) => continue_content(io, connection, stream, &mut scratch),
             None => Ok(()),
         };
         self.scratch = scratch;
@@ -216,7 +220,8 @@ impl Http2 {
     }
 }
 
-fn continue_content(
+fn continue_content<T: Transport>(
+    io: &mut T,
     connection: &mut ClientConnection,
     stream: &mut Stream,
     scratch: &mut Vec<u8>,
@@ -245,7 +250,7 @@ fn continue_content(
                 let piece = usize::try_from(part.length).unwrap_or(usize::MAX);
                 let piece = piece.min(MAX_PIECE).min(frames.window(id));
                 scratch.resize(piece, 0);
-                read_file(part, scratch)?;
+                io.read_file(part, scratch)?;
                 let sent = frames.send_data(id, scratch, ends && part.length == piece as u64, out);
                 part.offset += sent as u64;
                 part.length -= sent as u64;
@@ -271,20 +276,6 @@ fn remaining(body: &Body) -> u64 {
         Body::Bytes(bytes) => bytes.len() as u64,
         Body::File(part) => part.length,
     }
-}
-
-/// Reads the next bytes of a file.
-fn read_file(part: &hearken::io::FilePart, into: &mut [u8]) -> io::Result<()> {
-    let mut read = 0;
-    while read < into.len() {
-        match rustix::io::pread(&*part.file, &mut into[read..], part.offset + read as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => read += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
 }
 
 /// The kind of a request, on which the meaning of its response depends.
