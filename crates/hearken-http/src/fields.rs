@@ -30,6 +30,31 @@ impl<'b> Fields<'b> {
     pub(crate) fn new(rest: &'b [u8]) -> Self {
         Self { rest }
     }
+
+    /// Creates an iterator over the fields of a complete message that is known to be valid, for example
+    /// because a [`ResponseHead`](crate::ResponseHead) has written its head.
+    ///
+    /// ```
+    /// use hearken_http::Fields;
+    ///
+    /// let mut fields = Fields::of_message(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx");
+    /// assert!(fields.by_ref().eq([(&b"Content-Length"[..], &b"1"[..])]));
+    /// assert_eq!(fields.content(), b"x");
+    /// ```
+    #[inline]
+    pub fn of_message(bytes: &'b [u8]) -> Self {
+        let end = bytes.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        Self { rest: bytes.get(end..).unwrap_or_default() }
+    }
+
+    /// Returns the bytes after the head. All fields must have been iterated over.
+    #[inline]
+    pub fn content(self) -> &'b [u8] {
+        match parse_field_line(self.rest) {
+            Ok(Line::Blank { rest }) => rest,
+            _ => &[],
+        }
+    }
 }
 
 impl<'b> Iterator for Fields<'b> {

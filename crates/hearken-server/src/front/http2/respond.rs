@@ -5,7 +5,7 @@ use std::io;
 use hearken::Token;
 use hearken::io::Body;
 use hearken_http::h2::{ErrorCode, StreamId};
-use hearken_http::{BodyReader, Limits, Method, Request, ResponseBody, ResponseParser};
+use hearken_http::{BodyReader, Fields, Limits, Method, Request, ResponseBody, ResponseParser};
 
 use super::connection::{ClientConnection, ResponseState, Stream};
 use super::{Http2, MAX_OUT};
@@ -47,16 +47,11 @@ impl Front {
         let written = std::mem::take(&mut self.out);
         let bytes = if ready.is_empty() { &written } else { ready };
         let Some(connection) = self.http2.get(token) else { return Handled::Stop };
-        let mut parser = ResponseParser::new();
-        let Ok(Some(response)) = parser.parse(bytes, request.method, &HEAD_LIMITS) else {
-            connection.frames.reset(id, ErrorCode::INTERNAL_ERROR, &mut connection.out);
-            return Handled::Stop;
-        };
-        let content = bytes.get(response.head_len..).unwrap_or_default();
+        let mut fields = Fields::of_message(bytes);
         let is_last = matches!(body, Body::None);
-        let ends = is_last && content.is_empty();
         let ClientConnection { frames, out, .. } = connection;
-        frames.respond(id, status, response.fields(), ends, out);
+        frames.respond(id, status, fields.by_ref(), length == 0, out);
+        let content = fields.content();
         let mut sent = 0;
         if !content.is_empty() && out.len() < MAX_OUT {
             sent = frames.send_data(id, content, is_last, out);
