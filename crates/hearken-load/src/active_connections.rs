@@ -342,6 +342,11 @@ impl ActiveConnections {
             if connection.expires_at == NEVER || connection.expires_at > io.now() {
                 return Some(token);
             }
+            if connection.outstanding() > 0 {
+                // It closes when its last stream has ended.
+                connection.stage = Stage::AwaitingReply;
+                continue;
+            }
             self.close_and_replace(io, token);
         }
     }

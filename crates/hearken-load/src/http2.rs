@@ -13,6 +13,7 @@ use hearken_http::{Limits as HeadLimits, Request as Head, RequestParser};
 use crate::config::LoadError;
 use crate::connection::Request;
 use crate::reply::{CompleteReply, LIMITS};
+use crate::worker::NEVER;
 use crate::workload::{Message, ReplyCheck, Workload};
 
 /// Window for received content in bytes. Content is not stored, so nothing is gained by a smaller one.
@@ -64,6 +65,7 @@ impl Settings {
             is_unsent: false,
             pending_sends: 0,
             last_received: Time::from_nanos(0),
+            deadline: NEVER,
         })
     }
 }
@@ -117,6 +119,8 @@ pub(crate) struct Streams {
     pub(crate) pending_sends: u32,
     /// Time at which something was last received.
     pub(crate) last_received: Time,
+    /// The deadline that was set for the requests, if any is in flight.
+    pub(crate) deadline: Time,
 }
 
 impl Streams {

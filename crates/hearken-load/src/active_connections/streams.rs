@@ -94,8 +94,10 @@ impl ActiveConnections {
             waiting.is_resent = true;
             streams.waiting.push_back(waiting);
         }
-        if was_idle || waiting.is_resent {
-            // Otherwise an earlier deadline is set.
+        let deadline = streams.deadline;
+        let (issued_at, sent) = (waiting.issued_at, waiting.request.sent);
+        // Usually the deadline of an earlier request is set.
+        if was_idle || !is_sent || self.first_byte_deadline(issued_at, sent) < deadline {
             self.set_stream_deadline(io, token);
         }
         self.mark_unsent(token);
@@ -413,6 +415,9 @@ impl ActiveConnections {
             |waiting| self.reply_deadline(waiting.issued_at),
         );
         io.set_deadline(token, deadline);
+        if let Some(streams) = self.streams(token) {
+            streams.deadline = deadline.unwrap_or(NEVER);
+        }
     }
 
     /// Times out requests whose deadline has passed, and resets their streams.
