@@ -59,7 +59,7 @@ pub struct Config {
     pub requests: Option<NonZeroU64>,
     /// Arrival process. Ignored if the source is a trace, which contains the times.
     pub arrivals: Arrivals,
-    /// Maximum number of connections that carry requests, one request at a time each. They are
+    /// Maximum number of connections that carry requests, over HTTP/1.1 one at a time each. They are
     /// opened as arrivals need them. Beyond the maximum, requests wait, which counts as latency.
     /// Default: as many as descriptors, ports and memory allow; in a closed loop
     /// [`DEFAULT_CLOSED_CONNECTIONS`].
