@@ -254,6 +254,9 @@ impl ProcessExecutor {
         for trial in own {
             let start = self.start_context(prepared, &trial.cell);
             for pass in experiment.passes.iter().filter(|p| permits(&p.only, &trial.cell.values)) {
+                if pass.load.options.contains_key("specweb") {
+                    continue; // Its path is a prefix, not a document.
+                }
                 let path = pass.load.path.fill(&start.variables);
                 let closes = pass.load.options.get("close").map(|v| v.fill(&start.variables));
                 let key = (path, closes.is_some_and(|closes| closes == "true"));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::LabError;
 use crate::experiment::{
-    Each, Experiment, Load, Only, PlacementRule, Template, Variables, parse_share, permits,
-    position,
+    CounterGroup, Each, Experiment, Load, Only, Pass, PlacementRule, Template, Variables,
+    parse_share, permits, position,
 };
 use crate::recipe::Recipe;
 
@@ -15,6 +15,8 @@ use crate::recipe::Recipe;
 pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;
 /// Approximate time to start and stop a server.
 const SESSION_TIME: Duration = Duration::from_millis(500);
+/// Time after which a server has published the counters of its event loop.
+pub(crate) const PUBLICATION_TIME: Duration = Duration::from_millis(400);
 /// Approximate time to start and stop a load generator.
 const PASS_TIME: Duration = Duration::from_millis(120);
 /// Approximate time of a request in lockstep.
@@ -253,7 +255,12 @@ impl PlannedExperiment {
     pub(crate) fn expected_duration(&self, cell: &Cell) -> Duration {
         let variables = self.variables(&cell.values);
         let passes = self.experiment.passes.iter().filter(|pass| permits(&pass.only, &cell.values));
-        passes.map(|pass| PASS_TIME + load_time(&pass.load, &variables)).sum()
+        let time = |pass: &Pass| {
+            let counts_events = pass.count.contains(&CounterGroup::Events);
+            let publication = if counts_events { PUBLICATION_TIME } else { Duration::ZERO };
+            PASS_TIME + publication + load_time(&pass.load, &variables)
+        };
+        passes.map(time).sum()
     }
 
     /// Estimates the time to start a server with the idle connections of a cell.

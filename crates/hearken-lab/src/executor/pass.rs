@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::experiment::{CounterGroup, Experiment, Load, Pass};
 use crate::load_result::{self, LoadResult};
 use crate::participant::{Environment, RunningServer, StartContext};
-use crate::plan::parse_duration;
+use crate::plan::{PUBLICATION_TIME, parse_duration};
 use crate::process::ChildGuard;
 use crate::results::Checks;
 use crate::server_metrics::ServerMetrics;
@@ -210,6 +210,9 @@ fn run_lockstep(
         return Ok(None);
     }
     let mut driver = Driver::start(&pass.load, context)?;
+    if pass.count.contains(&CounterGroup::Events) {
+        std::thread::sleep(PUBLICATION_TIME);
+    }
     let meter = Meter::start(pass, context, instruments)?;
     if pass.attaches() && !meter.counters.is_any_attached() {
         driver.finish(context)?;
@@ -376,6 +379,7 @@ impl Meter {
             figures.insert("elapsed_ns", elapsed);
         }
         if let Some(before) = self.metrics {
+            std::thread::sleep(PUBLICATION_TIME);
             let after = context.running.metrics()?.unwrap_or_default();
             figures.extend(after.since(&before));
         }
