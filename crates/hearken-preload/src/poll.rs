@@ -272,19 +272,19 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const libc::timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
-    if !is_provided() || list.is_null() {
+    if Inside::is_current() || !(provided().poll || provided().epoll) || list.is_null() {
         // SAFETY: the caller's contract.
         return unsafe { real::ppoll(list, count, timeout, mask) };
     }
-    // SAFETY: the caller passes a list with `count` entries, and null or a timeout and a mask.
-    let (list, timeout, mask) = unsafe {
-        (
-            std::slice::from_raw_parts_mut(list, count as usize),
-            duration(timeout.as_ref()),
-            mask.as_ref(),
-        )
-    };
-    emulate(|| wait(list, timeout?, mask))
+    // SAFETY: the caller passes a list with `count` entries.
+    let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
+    if provided().poll {
+        // SAFETY: the caller passes null or a timeout, and null or a mask.
+        return emulate(|| unsafe { wait(entries, duration(timeout.as_ref())?, mask.as_ref()) });
+    }
+    fill(entries);
+    // SAFETY: the caller's contract.
+    unsafe { real::ppoll(list, count, timeout, mask) }
 }
 
 /// Stops a program whose list is shorter than it says, as with fortification.

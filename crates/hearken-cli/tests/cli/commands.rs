@@ -156,3 +156,15 @@ fn man_pages_and_completions_have_the_flags() {
         assert!(script.contains("least-connections"), "{shell}");
     }
 }
+
+#[test]
+fn run_refuses_unknown_mechanisms_and_missing_libraries() {
+    let output = run(&["run", "--events", "kqueue", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("kqueue"));
+    let output = run(&["run", "--events", "poll", "--library", "/nonexistent.so", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("'/nonexistent.so'"));
+    let output = run(&["run", "--events", "poll", "--provide", "kqueue", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+}
