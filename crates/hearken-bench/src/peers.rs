@@ -27,6 +27,12 @@ const SOURCES: &[Source] = &[
         variants: &[],
     },
     Source {
+        name: "hearken-c",
+        text: include_str!("../peers/hearken.c"),
+        libraries: &["-lhearken"],
+        variants: &["epoll-edge", "epoll-level", "poll", "uring-poll"],
+    },
+    Source {
         name: "libevent",
         text: include_str!("../peers/libevent.c"),
         libraries: &["-levent_core"],
@@ -117,7 +123,8 @@ impl Source {
         Err(match self.libraries {
             [] => first.to_owned(),
             _ => format!(
-                "not installed ({first}): apt-get install libevent-dev libev-dev libuv1-dev"
+                "not installed ({first}): apt-get install libevent-dev libev-dev libuv1-dev; \
+                 scripts/install-c for Hearken's"
             ),
         })
     }

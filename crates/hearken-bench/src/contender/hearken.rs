@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use hearken::mechanism::{Mechanism, Open, Registry, Trigger, Visitor};
-use hearken::{EventQueue, Interest, Registration, Token};
+use hearken::queue::Poller;
+use hearken::{Event, EventQueue, Interest, Registration, Token};
 
 use super::{Api, MAX_EVENTS};
 use crate::measure::{Dispatcher, Task, measure};
@@ -123,6 +124,40 @@ impl<M: Mechanism + 'static, const REARMS: bool> Dispatcher for WithQueue<M, REA
     }
 }
 
+/// A poller, whose payload is the index of the reader.
+struct WithPoller {
+    // Declared before the readers, so that it is dropped while they are open.
+    poller: Poller,
+    readers: Vec<OwnedFd>,
+    rearms: bool,
+    events: Vec<Event<u64>>,
+}
+
+impl WithPoller {
+    fn set(&self, index: u64) -> io::Result<()> {
+        let fd = self.readers[index as usize].as_raw_fd();
+        // SAFETY: the readers stay open while the poller exists.
+        unsafe { self.poller.set(fd, Interest::READ, index) }
+    }
+}
+
+impl Dispatcher for WithPoller {
+    #[inline]
+    fn dispatch(&mut self, round: &[u32]) -> io::Result<()> {
+        let mut remaining = round.len();
+        while remaining > 0 {
+            self.poller.wait(&mut self.events, MAX_EVENTS, None, None)?;
+            for event in &self.events {
+                remaining -= usize::from(read_byte(&self.readers[event.token as usize])?);
+                if self.rearms {
+                    self.set(event.token)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A visitor that measures the mechanism it receives.
 pub(super) struct Measure<'a> {
     pub(super) version: &'a str,
@@ -133,6 +168,18 @@ pub(super) struct Measure<'a> {
 }
 
 impl Measure<'_> {
+    /// Measures a poller over the mechanism with this name.
+    pub(super) fn run_poller(self, spec: &str) -> io::Result<()> {
+        let Measure { version, readers, writers, task, .. } = self;
+        let poller = Poller::open(spec).map_err(io::Error::other)?;
+        let rearms = poller.semantics().trigger == Trigger::OneShot;
+        let mut contender = WithPoller { poller, readers, rearms, events: Vec::new() };
+        for index in 0..contender.readers.len() as u64 {
+            contender.set(index)?;
+        }
+        measure(version, &mut contender, writers, task)
+    }
+
     pub(super) fn run<M: Mechanism + 'static>(self, mechanism: M) -> io::Result<()> {
         match mechanism.semantics().trigger {
             Trigger::OneShot => self.run_with::<M, true>(mechanism),
@@ -152,7 +199,7 @@ impl Measure<'_> {
                 let mut contender = WithRegistry::<M, REARMS>::new(mechanism, readers)?;
                 measure(version, &mut contender, writers, task)
             }
-            Api::Queue => {
+            Api::Queue | Api::Poller => {
                 let mut contender = WithQueue::<M, REARMS>::new(mechanism, readers)?;
                 measure(version, &mut contender, writers, task)
             }

@@ -36,10 +36,12 @@ pub(crate) enum Api {
     Dyn,
     /// `EventQueue<_, M>`.
     Queue,
+    /// `Poller`, which the C library wraps.
+    Poller,
 }
 
 impl Api {
-    const ALL: [Api; 4] = [Api::Bare, Api::Registry, Api::Dyn, Api::Queue];
+    const ALL: [Api; 5] = [Api::Bare, Api::Registry, Api::Dyn, Api::Queue, Api::Poller];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -47,6 +49,7 @@ impl Api {
             Api::Registry => "registry",
             Api::Dyn => "dyn",
             Api::Queue => "queue",
+            Api::Poller => "poller",
         }
     }
 }
@@ -163,6 +166,7 @@ pub(crate) fn measure_contender(name: &str, task: &Task) -> io::Result<()> {
             let version = version("hearken");
             let measure = hearken::Measure { version: &version, api, readers, writers, task };
             match api {
+                Api::Poller => measure.run_poller(spec),
                 Api::Dyn => {
                     let spec = mechanism::find(spec).map_err(io::Error::other)?;
                     measure.run(spec.open()?)

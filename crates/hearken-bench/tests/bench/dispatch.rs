@@ -26,7 +26,7 @@ fn every_selected_contender_has_a_result_in_every_cell() {
     assert_eq!(report["schema"], "hearken-bench-dispatch/2");
     assert_eq!(report["failures"], Value::Array(Vec::new()));
     let samples = report["samples"].as_array().unwrap();
-    let expected = ["bare", "registry", "dyn", "queue"]
+    let expected = ["bare", "registry", "dyn", "queue", "poller"]
         .iter()
         .flat_map(|api| [format!("poll/{api}"), format!("epoll-edge/{api}")])
         .chain(["baseline", "mio", "polling-oneshot"].map(String::from));
