@@ -13,14 +13,14 @@ from . import _hearken
 _SERVERS_KNOW_TRANSPORTS = sys.version_info >= (3, 13)
 
 
-class SocketTransport(transports.Transport):
+class SocketTransport(transports._FlowControlMixin, transports.Transport):
     """A connected stream socket. The native part sends, receives and counts; this class handles rare events."""
 
     _start_tls_compatible = True
     _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 
     def __init__(self, loop, sock, protocol, extra=None, server=None):
-        super().__init__(extra)
+        super().__init__(extra, loop)
         self._extra["socket"] = TransportSocket(sock)
         for name, query in (("sockname", sock.getsockname), ("peername", sock.getpeername)):
             if name not in self._extra:
@@ -28,7 +28,6 @@ class SocketTransport(transports.Transport):
                     self._extra[name] = query()
                 except OSError:
                     self._extra[name] = None
-        self._loop = loop
         self._sock = sock
         self._sock_fd = sock.fileno()
         self._server = None
@@ -262,9 +261,11 @@ class SocketTransport(transports.Transport):
         self._discarded += 1
 
     def _on_full(self):
+        self._protocol_paused = True
         self._call_flow_control(self._protocol.pause_writing)
 
     def _on_drained(self):
+        self._protocol_paused = False
         if self._protocol is not None:
             self._call_flow_control(self._protocol.resume_writing)
 

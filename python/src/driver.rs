@@ -39,10 +39,39 @@ struct State {
 struct Operations {
     io: Box<dyn Io>,
     /// The transports, by the slots of their tokens.
-    transports: Vec<Option<(Token, Py<Transport>)>>,
+    transports: Vec<Option<Entry>>,
+    /// The number of the current turn.
+    turn: u64,
+    /// A completion that waits for the callbacks of an earlier one.
+    deferred: Option<Completion>,
     watched: Option<Token>,
     /// Whether the watched descriptor must be started before the next wait.
     restarts: bool,
+}
+
+struct Entry {
+    token: Token,
+    transport: Py<Transport>,
+    /// The turn of the last completion.
+    turn: u64,
+}
+
+impl Operations {
+    fn entry(&mut self, token: Token) -> Option<&mut Entry> {
+        let entry = self.transports.get_mut(token.slot() as usize)?.as_mut();
+        entry.filter(|entry| entry.token == token)
+    }
+
+    /// Returns the next completion, and whether it is the first of its transport in this turn.
+    fn next(&mut self) -> Option<(Completion, bool)> {
+        let completion = self.deferred.take().or_else(|| self.io.next())?;
+        let turn = self.turn;
+        let is_first = match self.entry(completion.token) {
+            Some(entry) => std::mem::replace(&mut entry.turn, turn) != turn,
+            None => true,
+        };
+        Some((completion, is_first))
+    }
 }
 
 /// Puts an implementation of any type into a box.
@@ -132,12 +161,23 @@ impl Driver {
                     operations.restarts = false;
                     io.start(watched);
                 }
+                operations.turn += 1;
                 let io = Unlocked::new(&mut **io);
                 let until = until.flatten();
                 py.detach(|| io.get().wait(until)).map_err(|error| os_error(&error))
             })?;
-            while let Some(Completion { token, kind }) = self.next()? {
-                readable |= self.complete(py, token, kind)?;
+            while let Some((completion, is_first)) =
+                self.with(|operations| Ok(operations.next()))?
+            {
+                // As with readiness, callbacks run between two events of a connection.
+                if !is_first && !ready.is_empty()? {
+                    self.with(|operations| {
+                        operations.deferred = Some(completion);
+                        Ok(())
+                    })?;
+                    break;
+                }
+                readable |= self.complete(py, completion)?;
             }
             py.check_signals()?;
             let has_expired = match until.flatten() {
@@ -165,7 +205,8 @@ impl Driver {
             if slot >= operations.transports.len() {
                 operations.transports.resize_with(slot + 1, || None);
             }
-            operations.transports[slot] = Some((token, transport.clone().unbind()));
+            let transport = transport.clone().unbind();
+            operations.transports[slot] = Some(Entry { token, transport, turn: 0 });
             Ok(token)
         })?;
         transport.get().set_token(token)
@@ -211,15 +252,13 @@ impl Driver {
         let mut io = io.map_err(|error| select_error(&error))?;
         let watched = state.watched_fd.take().map(|fd| io.watch(fd)).transpose();
         let watched = watched.map_err(|error| os_error(&error))?;
-        Ok(Operations { io, transports: Vec::new(), watched, restarts: true })
-    }
-
-    fn next(&self) -> PyResult<Option<Completion>> {
-        self.with(|operations| Ok(operations.io.next()))
+        let transports = Vec::new();
+        Ok(Operations { io, transports, turn: 0, deferred: None, watched, restarts: true })
     }
 
     /// Handles a completion. Returns whether the watched descriptor is readable.
-    fn complete(&self, py: Python<'_>, token: Token, kind: CompletionKind) -> PyResult<bool> {
+    fn complete(&self, py: Python<'_>, completion: Completion) -> PyResult<bool> {
+        let Completion { token, kind } = completion;
         let event = match kind {
             CompletionKind::Received(buffer) => Event::Received(buffer),
             CompletionKind::Sent(result) => Event::Sent(result),
@@ -235,10 +274,9 @@ impl Driver {
             _ => return Ok(false),
         };
         let transport = self.with(|operations| {
-            let transport = operations.transports.get(token.slot() as usize);
-            let transport = transport.and_then(Option::as_ref).filter(|(of, _)| *of == token);
+            let transport = operations.entry(token).map(|entry| entry.transport.clone_ref(py));
             let is_watched = operations.watched == Some(token);
-            Ok((transport.map(|(_, transport)| transport.clone_ref(py)), is_watched))
+            Ok((transport, is_watched))
         })?;
         match (transport, event) {
             ((Some(transport), _), event) => transport.bind(py).get().on_event(py, event)?,
@@ -257,7 +295,9 @@ impl Driver {
     pub(crate) fn release(&self, token: Token) -> PyResult<()> {
         let removed = self.with(|operations| {
             operations.io.close(token);
-            Ok(operations.transports.get_mut(token.slot() as usize).and_then(Option::take))
+            let is_open = operations.entry(token).is_some();
+            let slot = operations.transports.get_mut(token.slot() as usize).filter(|_| is_open);
+            Ok(slot.and_then(Option::take))
         })?;
         // Its destructor may run Python code.
         drop(removed);
