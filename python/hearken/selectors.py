@@ -57,10 +57,11 @@ _open = weakref.WeakSet()
 
 
 def _after_fork():
-    # Mechanisms belong to the parent, so that a child opens its own.
+    # Mechanisms belong to the parent. A child opens its own when it uses a selector, and not before: signals
+    # of an open file go to one process only.
     _hearken.after_fork()
     for selector in list(_open):
-        selector._reopen()
+        selector._is_inherited = True
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -88,6 +89,7 @@ class DefaultSelector(_stdlib._BaseSelectorImpl):
         self._poller = _hearken.Poller(events or self.mechanism)
         # Descriptors that a mechanism of signals cannot watch, such as pidfds.
         self._unwatchable = {}
+        self._is_inherited = False
         _open.add(self)
 
     @property
@@ -112,6 +114,8 @@ class DefaultSelector(_stdlib._BaseSelectorImpl):
         return key
 
     def _watch(self, fd, events):
+        if self._is_inherited:
+            self._reopen()
         if self._poller.watches_all:
             self._poller.set(fd, interest(events))
             return
@@ -125,7 +129,7 @@ class DefaultSelector(_stdlib._BaseSelectorImpl):
 
     def unregister(self, fileobj):
         key = super().unregister(fileobj)
-        if self._unwatchable.pop(key.fd, None) is not None:
+        if self._unwatchable.pop(key.fd, None) is not None or self._is_inherited:
             return key
         try:
             self._poller.remove(key.fd)
@@ -151,6 +155,8 @@ class DefaultSelector(_stdlib._BaseSelectorImpl):
         return key
 
     def select(self, timeout=None):
+        if self._is_inherited:
+            self._reopen()
         if self._unwatchable:
             return self._select_all(timeout)
         return self._poller_select(timeout)
@@ -185,6 +191,8 @@ class DefaultSelector(_stdlib._BaseSelectorImpl):
                 return ready
 
     def _reopen(self):
+        self._is_inherited = False
+        self._unwatchable.clear()
         self._poller = _hearken.Poller(self.events)
         for key in self._fd_to_key.values():
             self._watch(key.fd, key.events)

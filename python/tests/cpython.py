@@ -110,7 +110,7 @@ def replace_event_loops(events):
                 selector.close()
             super().__init__(events)
 
-    asyncio.SelectorEventLoop = EventLoop
+    asyncio.SelectorEventLoop = asyncio.EventLoop = EventLoop
     asyncio.DefaultEventLoopPolicy._loop_factory = EventLoop
 
 
