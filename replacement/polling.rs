@@ -87,8 +87,9 @@ impl Poller {
     /// Waits for events until the deadline.
     pub fn wait_deadline(&self, events: &mut Events, deadline: Option<Instant>) -> io::Result<()> {
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        events.list.clear();
-        self.poller.wait(&mut events.batch, events.capacity, timeout, None)?;
+        // Events are added to those that the list contains.
+        let space = events.capacity.saturating_sub(events.list.len());
+        self.poller.wait(&mut events.batch, space, timeout, None)?;
         let mut sources = self.sources();
         for event in &events.batch {
             let fd = event.token as RawFd;

@@ -297,6 +297,9 @@ class ProcessTests(LoopTestCase):
         self.over_each(test)
 
     def test_interrupt_cancels_the_main_task(self):
+        # The signal is ignored in background processes of a shell.
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, previous)
         for name, factory in factories():
             with self.subTest(name), asyncio.Runner(loop_factory=factory) as runner:
                 timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
