@@ -3,8 +3,9 @@
 use std::io;
 
 use hearken::Token;
-use hearken::io::SendOutcome;
-use hearken::io::{Body, CloseMode, FilePart, Io, Outgoing, PeekResult, Relay, Security};
+use hearken::io::{
+    Body, CloseMode, FilePart, Io, Outgoing, PeekResult, Relay, Security, SendOutcome,
+};
 use hearken::timer::Time;
 
 /// Operations on client connections, each identified by a token.
