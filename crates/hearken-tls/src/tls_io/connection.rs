@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 
 use hearken::Token;
 use hearken::io::{Body, Buffer, CompletionKind, Outgoing};
@@ -79,6 +80,8 @@ pub(super) struct Handshake {
     pub(super) ends: Time,
     /// The deadline that the caller has set.
     pub(super) deadline: Option<Time>,
+    /// Counts the handshake while it exists, if it is one of a server.
+    pub(super) _open: Option<Rc<()>>,
 }
 
 #[derive(Clone, Copy, Default)]

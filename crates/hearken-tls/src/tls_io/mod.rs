@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use hearken::{Token, Waker};
 use self::connection::{Closing, Connection, Handshake, Phase, Receiving};
 use self::sending::Content;
 use crate::session::Wire;
-use crate::{ClientTls, ServerTls, SessionInfo};
+use crate::{ClientTls, ServerTls, SessionInfo, TlsFailure};
 
 mod connection;
 mod receiving;
@@ -46,6 +47,9 @@ pub struct TlsLimits {
     /// Number of server handshakes per turn. The others wait until the events of the turn are
     /// handled.
     pub handshakes_per_turn: u32,
+    /// Maximum number of server handshakes in progress. At the limit, the oldest one fails as if it had
+    /// timed out.
+    pub open_handshakes: usize,
     /// Time per turn for large sends.
     pub turn_time: Duration,
 }
@@ -55,6 +59,7 @@ impl Default for TlsLimits {
         TlsLimits {
             handshake_timeout: Duration::from_secs(10),
             handshakes_per_turn: 4,
+            open_handshakes: 1024,
             turn_time: Duration::from_millis(1),
         }
     }
@@ -101,6 +106,10 @@ struct Core<I> {
     transfers: VecDeque<Token>,
     /// Connections whose handshake can continue.
     handshakes: VecDeque<Token>,
+    /// Server handshakes in the order of their accepts, with some that have ended.
+    accepted: VecDeque<Token>,
+    /// Its clones count the server handshakes in progress.
+    open: Rc<()>,
     turn: Turn,
 }
 
@@ -169,6 +178,8 @@ impl<I: Io> TlsIo<I> {
                 ready: VecDeque::new(),
                 transfers: VecDeque::new(),
                 handshakes: VecDeque::new(),
+                accepted: VecDeque::new(),
+                open: Rc::default(),
                 turn,
             },
             connections: Table::default(),
@@ -206,10 +217,34 @@ impl<I: Io> TlsIo<I> {
     fn accept(&mut self, token: Token, tls: &ServerTls) -> io::Result<()> {
         let session = tls.session().map_err(io::Error::other)?;
         let mut connection = Connection::new(token, session, Phase::Handshake);
-        self.core.set_handshake_timeout(&mut connection);
+        let open = Rc::clone(&self.core.open);
+        self.core.set_handshake_timeout(&mut connection, Some(open));
         self.core.update_receiving(&mut connection);
         self.connections.insert(connection);
+        self.limit_handshakes(token);
         Ok(())
+    }
+
+    /// Ends the oldest handshake if there are too many with that of `token`.
+    fn limit_handshakes(&mut self, token: Token) {
+        let TlsIo { core, connections, .. } = self;
+        let limit = core.limits.open_handshakes.max(1);
+        if core.accepted.len() >= limit.saturating_mul(2) {
+            let is_open = |token: &Token| {
+                connections.get(*token).is_some_and(|connection| connection.handshake.is_some())
+            };
+            core.accepted.retain(is_open);
+        }
+        core.accepted.push_back(token);
+        while Rc::strong_count(&core.open) > limit + 1
+            && let Some(oldest) = core.accepted.pop_front()
+        {
+            if let Some(connection) = connections.get_mut(oldest)
+                && connection.handshake.is_some()
+            {
+                core.fail(connection, TlsFailure::Timeout.into());
+            }
+        }
     }
 
     /// Removes a connection that the transport has closed.
@@ -320,9 +355,9 @@ impl<I: Io> TlsIo<I> {
 }
 
 impl<I: Io> Core<I> {
-    fn set_handshake_timeout(&mut self, connection: &mut Connection) {
+    fn set_handshake_timeout(&mut self, connection: &mut Connection, open: Option<Rc<()>>) {
         let ends = self.io.now() + self.limits.handshake_timeout;
-        connection.handshake = Some(Box::new(Handshake { ends, deadline: None }));
+        connection.handshake = Some(Box::new(Handshake { ends, deadline: None, _open: open }));
         self.io.set_deadline(connection.token, Some(ends));
     }
 
@@ -381,7 +416,7 @@ impl<I: Io> Io for TlsIo<I> {
         let session = tls.session().map_err(io::Error::other)?;
         let token = self.core.io.connect_with(address, options)?;
         let mut connection = Connection::new(token, session, Phase::Connecting);
-        self.core.set_handshake_timeout(&mut connection);
+        self.core.set_handshake_timeout(&mut connection, None);
         self.connections.insert(connection);
         Ok(token)
     }

@@ -42,6 +42,7 @@ pub(crate) fn tests() -> Tests {
         deadlines_are_reported_during_a_handshake
         oversized_and_fragmented_handshakes_are_refused
         handshakes_are_limited_per_turn
+        handshakes_in_progress_are_limited
     }
 }
 
@@ -139,10 +140,19 @@ impl Network {
     }
 
     fn net(&self, accepts: Option<&ServerTls>, connects: Option<&ClientTls>) -> SimNet {
+        self.net_with(TlsLimits::default(), accepts, connects)
+    }
+
+    fn net_with(
+        &self,
+        limits: TlsLimits,
+        accepts: Option<&ServerTls>,
+        connects: Option<&ClientTls>,
+    ) -> SimNet {
         let io = || {
             let host = self.0.host([127, 0, 0, 1].into());
             let io = SimIo::new(&host, SimIoSettings::default());
-            let mut io = TlsIo::new(io, TlsLimits::default());
+            let mut io = TlsIo::new(io, limits);
             io.set_accepts(accepts.cloned());
             io.set_connects(connects.cloned());
             io
@@ -497,6 +507,26 @@ fn stapled_responses_are_sent() {
     files.ocsp = Some(authority.path("ocsp"));
     let server = ServerTls::load(ServerTlsSettings::new(files)).unwrap();
     connect(&server, &authority.client("a.example").tls()).unwrap();
+}
+
+/// Checks that the oldest handshakes end when there are too many, and no others.
+fn handshakes_in_progress_are_limited() {
+    let (server, client) = one_server();
+    let network = Network::new();
+    let mut limits = TlsLimits::default();
+    limits.open_handshakes = 3;
+    let mut far = network.net_with(limits, Some(&server), None);
+    let mut clients = network.net(None, Some(&client));
+    // Complete handshakes do not count.
+    let complete: Vec<_> = (0..10).map(|_| between(&mut clients, &mut far).1).collect();
+    let mut plain = network.net(None, None);
+    let open: Vec<_> = (0..5).map(|_| between(&mut plain, &mut far).1).collect();
+    open.iter().chain(&complete).for_each(|token| far.io.start(*token));
+    far.run_until_idle();
+    let mut failed = |token: &Token| far.seen(*token).failed;
+    let expected = [Some(ErrorKind::TimedOut), Some(ErrorKind::TimedOut), None, None, None];
+    assert_eq!(open.iter().map(&mut failed).collect::<Vec<_>>(), expected);
+    assert!(complete.iter().all(|token| failed(token).is_none()));
 }
 
 /// Creates a server and a client for it.
