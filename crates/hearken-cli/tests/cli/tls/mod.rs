@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use crate::program::{Running, fails_with, site};
 
+mod limits;
 mod operations;
 mod proxy;
 mod redirect;
