@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use hearken::mechanism::{AUTO, SelectError, SignalMask, TABLE, Trigger};
@@ -242,8 +242,12 @@ pub unsafe extern "C" fn hearken_wait(
         let (timeout, mask) = unsafe { (timeout.as_ref(), mask.as_ref()) };
         let timeout = timeout.map(duration).transpose()?;
         let mask = mask.map(|set| SignalMask::from(*set));
-        let lock = || handle.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut events = std::mem::take(&mut *lock());
+        let mut events = match handle.events.try_lock() {
+            Ok(events) => events,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread waits.
+            Err(TryLockError::WouldBlock) => return Err(libc::EBUSY),
+        };
         let waited = handle.poller.wait(&mut events, max, timeout, mask.as_ref());
         for (index, Event { token, readiness }) in events.iter().enumerate() {
             let event = CEvent { data: *token, events: readiness.bits().into(), reserved: 0 };
@@ -251,7 +255,6 @@ pub unsafe extern "C" fn hearken_wait(
             unsafe { out.add(index).write(event) };
         }
         let count = events.len() as c_int;
-        *lock() = events;
         waited.map(|()| count).map_err(|error| errno(&error))
     })
 }
