@@ -145,9 +145,9 @@ fn a_stream_that_times_out_leaves_the_others_alone() {
 
 #[test]
 fn replaces_connections_of_a_silent_server() {
+    // The first timeouts may only reset streams, because a reply arrived after their requests were sent.
     let server = Http2Server::plain(|number| match number {
-        0..=20 => Answer::Content(1),
-        21..=30 => Answer::Never,
+        21..=40 => Answer::Never,
         _ => Answer::Content(1),
     });
     let report = load(&Config {
@@ -155,9 +155,9 @@ fn replaces_connections_of_a_silent_server() {
         timeout: Duration::from_millis(200),
         ..closed(server.url(), 10, 100)
     });
-    let timeouts = Errors { client_timo: 10, ..Errors::default() };
-    assert_eq!((report.errors, report.connections_opened), (timeouts, 2), "{report}");
-    assert_eq!(report.requests.replies, 90, "{report}");
+    assert_eq!(report.errors, Errors { client_timo: 20, ..Errors::default() }, "{report}");
+    assert!(report.connections_opened > 1, "{report}");
+    assert_eq!(report.requests.replies, 80, "{report}");
 }
 
 #[test]

@@ -402,6 +402,10 @@ impl<I: Io> Io for TlsIo<I> {
         Ok(token)
     }
 
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<Token> {
+        self.core.io.watch(descriptor)
+    }
+
     fn connect_with(&mut self, address: &Address, options: &ConnectOptions) -> io::Result<Token> {
         let tls = match (options.tls as usize).checked_sub(1) {
             None => self.connects.as_ref(),
