@@ -1,14 +1,13 @@
 //! TLS settings shared by all connections of a run: trusted authorities, the client's certificate,
 //! and session tickets for resumption.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hearken_http::h2;
 use hearken_tls::failure::{describe_error, line};
-use hearken_tls::{ClientTls, pem, provider};
-use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::CryptoProvider;
+use hearken_tls::{ClientTls, Verifier, pem, provider};
+use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
@@ -20,13 +19,11 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod tickets;
-mod verifier;
 
 pub(crate) use failure::WithRemedy;
 pub(crate) use session::{Session, State};
 
 use tickets::TicketStore;
-use verifier::{TrustPolicy, Verifier};
 
 /// TLS settings for `https://` URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,16 +114,14 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Setup(error.to_string()))?;
-        let policy = match &options.ca {
-            _ if options.insecure => Some(TrustPolicy::AnyServer),
-            Some(path) => Some(load_trusted(path, &provider)?),
+        let verifier = match &options.ca {
+            _ if options.insecure => Some(Verifier::any_server(&provider)),
+            Some(path) => Some(Verifier::certificates(path, &provider)?),
             None => None,
         };
-        let builder = match policy {
-            Some(policy) => {
-                let algorithms = provider.signature_verification_algorithms;
-                let verifier = Arc::new(Verifier { algorithms, policy });
-                builder.dangerous().with_custom_certificate_verifier(verifier)
+        let builder = match verifier {
+            Some(verifier) => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
             }
             None => builder.with_root_certificates(load_system_roots()?),
         };
@@ -158,21 +153,6 @@ impl Tls {
         let session = tls.session().map_err(|error| TlsError::Setup(error.to_string()))?;
         Ok(Box::new(Session::new(session)))
     }
-}
-
-/// Loads trusted certificates from a file: of authorities, or of the servers themselves.
-fn load_trusted(path: &Path, provider: &Arc<CryptoProvider>) -> Result<TrustPolicy, TlsError> {
-    let (mut roots, mut certificates) = (RootCertStore::empty(), Vec::new());
-    for (line, certificate) in pem::certificates(path)? {
-        roots.add(certificate.clone()).map_err(|error| TlsError::File {
-            path: path.to_owned(),
-            reason: format!("line {line}: not a certificate: {}", describe_error(&error)),
-        })?;
-        certificates.push(certificate);
-    }
-    let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
-    let webpki = builder.build().map_err(|error| TlsError::Setup(error.to_string()))?;
-    Ok(TrustPolicy::Certificates { webpki, certificates })
 }
 
 /// Loads the authorities that this system trusts. Certificates that cannot be read are ignored.

@@ -3,19 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    SupportedProtocolVersion,
-};
+use rustls::{ClientConfig, Error, RootCertStore, SupportedProtocolVersion};
 
 use crate::failure::line;
 use crate::pem::{self, FileError};
 use crate::server::CertificateFiles;
-use crate::{ClientTls, Provider, TlsVersion, provider};
+use crate::{ClientTls, Provider, TlsVersion, Verifier, provider};
 
 /// The servers that are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +18,7 @@ pub enum Trust {
     /// Servers with a certificate from an authority that the system trusts.
     #[default]
     System,
-    /// Servers with a certificate from an authority in this PEM file.
+    /// Servers with a certificate from an authority in this PEM file, or with a certificate in it.
     Authorities(PathBuf),
     /// All servers. Certificates are not verified.
     AllServers,
@@ -106,11 +101,14 @@ impl ClientTlsSettings {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(versions)
             .map_err(|error| setup_error(&error))?;
-        let builder = match &self.trust {
-            Trust::System => builder.with_root_certificates(system_roots()?),
-            Trust::Authorities(path) => builder.with_root_certificates(pem::roots(path)?),
-            Trust::AllServers => {
-                let verifier = NoVerification(self.provider.signature_verification_algorithms);
+        let verifier = match &self.trust {
+            Trust::System => None,
+            Trust::Authorities(path) => Some(Verifier::certificates(path, &self.provider)?),
+            Trust::AllServers => Some(Verifier::any_server(&self.provider)),
+        };
+        let builder = match verifier {
+            None => builder.with_root_certificates(system_roots()?),
+            Some(verifier) => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
             }
         };
@@ -147,43 +145,4 @@ fn system_roots() -> Result<RootCertStore, ClientTlsError> {
         return Err(ClientTlsError::System(reason));
     }
     Ok(roots)
-}
-
-/// Accepts any certificate whose key signed the handshake.
-#[derive(Debug)]
-struct NoVerification(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for NoVerification {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
 }

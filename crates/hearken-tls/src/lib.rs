@@ -8,6 +8,7 @@ mod provider;
 pub mod server;
 mod session;
 mod tls_io;
+mod verifier;
 
 pub use client::ClientTls;
 pub use client_settings::{ClientProfile, ClientTlsError, ClientTlsSettings, Trust};
@@ -16,6 +17,7 @@ pub use provider::{Provider, provider};
 pub use server::ServerTls;
 pub use session::{Progress, Session, ToSend, Wire};
 pub use tls_io::{TlsIo, TlsLimits};
+pub use verifier::Verifier;
 
 /// A protocol version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

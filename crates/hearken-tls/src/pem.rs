@@ -8,7 +8,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::failure::line;
+use crate::failure::describe_error;
 
 /// The error for a file of certificates or keys that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,15 +58,16 @@ pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
 ///
 /// # Errors
 /// The file cannot be read or is malformed.
-pub fn roots(path: &Path) -> Result<RootCertStore, FileError> {
-    let mut roots = RootCertStore::empty();
+pub fn roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), FileError> {
+    let (mut roots, mut all) = (RootCertStore::empty(), Vec::new());
     for (number, certificate) in certificates(path)? {
-        roots.add(certificate).map_err(|error| {
-            let reason = line(&error.to_string());
+        roots.add(certificate.clone()).map_err(|error| {
+            let reason = describe_error(&error);
             FileError::new(path, format!("line {number}: not a certificate: {reason}"))
         })?;
+        all.push(certificate);
     }
-    Ok(roots)
+    Ok((roots, all))
 }
 
 /// Reads all items of one type in a file.

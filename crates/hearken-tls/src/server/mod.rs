@@ -325,7 +325,7 @@ fn read(
     let builder = match &settings.client_certificates {
         ClientCertificates::Off => builder.with_no_client_auth(),
         ClientCertificates::Optional(path) | ClientCertificates::Required(path) => {
-            let roots = Arc::new(pem::roots(path)?);
+            let roots = Arc::new(pem::roots(path)?.0);
             let provider = Arc::clone(&settings.provider);
             let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             if matches!(settings.client_certificates, ClientCertificates::Optional(_)) {

@@ -102,7 +102,7 @@ fn oversized_records_and_messages_are_refused() {
     let hello = hello();
     // A record of 65,535 bytes, one that is empty, and a message of 16 MiB in many records.
     let long = [&[22, 3, 1, 0xff, 0xff][..], &[0; 100]].concat();
-    let empty = vec![22, 3, 1, 0, 0];
+    let empty = [22, 3, 1, 0, 0];
     let mut message = vec![22, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff];
     message.resize(5 + 0x4000, 0);
     for bytes in [long, empty.repeat(100), message.repeat(8)] {

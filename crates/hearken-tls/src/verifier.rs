@@ -1,33 +1,62 @@
-//! Certificate verification with `--cacert` and `--insecure`.
+//! Verification of the certificates of servers by a policy.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use hearken_tls::failure::CertificateProblem;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Verifies certificates by a policy. It always verifies the handshake signature, so that a
-/// handshake costs both sides the same under any policy.
+use crate::failure::CertificateProblem;
+use crate::pem::{self, FileError};
+
+/// Verifies the certificates of servers by a policy. It always verifies the signature of the handshake,
+/// so that a handshake costs both sides the same under any policy.
 #[derive(Debug)]
-pub(super) struct Verifier {
-    pub(super) algorithms: WebPkiSupportedAlgorithms,
-    pub(super) policy: TrustPolicy,
+pub struct Verifier {
+    algorithms: WebPkiSupportedAlgorithms,
+    policy: Policy,
 }
 
 /// The servers that are trusted.
 #[derive(Debug)]
-pub(super) enum TrustPolicy {
-    /// Any server, for `--insecure`.
+enum Policy {
+    /// Any server.
     AnyServer,
     /// Servers with a certificate from one of these authorities, or with one of these certificates.
     ///
     /// `openssl req -x509` marks a self-signed certificate as an authority certificate, and webpki
     /// rejects such certificates for servers. Hence the comparison with `certificates`.
     Certificates { webpki: Arc<WebPkiServerVerifier>, certificates: Vec<CertificateDer<'static>> },
+}
+
+impl Verifier {
+    /// Trusts any server.
+    pub fn any_server(provider: &CryptoProvider) -> Verifier {
+        let algorithms = provider.signature_verification_algorithms;
+        Verifier { algorithms, policy: Policy::AnyServer }
+    }
+
+    /// Trusts servers with a certificate from an authority in a PEM file, or with a certificate in it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or contains something else.
+    pub fn certificates(
+        path: &Path,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Verifier, FileError> {
+        let (roots, certificates) = pem::roots(path)?;
+        let builder =
+            WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
+        let webpki = builder.build().map_err(|error| FileError::new(path, error.to_string()))?;
+        let algorithms = provider.signature_verification_algorithms;
+        Ok(Verifier { algorithms, policy: Policy::Certificates { webpki, certificates } })
+    }
 }
 
 impl ServerCertVerifier for Verifier {
@@ -39,7 +68,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let TrustPolicy::Certificates { webpki, certificates } = &self.policy else {
+        let Policy::Certificates { webpki, certificates } = &self.policy else {
             return Ok(ServerCertVerified::assertion());
         };
         let verdict =
