@@ -18,7 +18,7 @@ use super::{proxy, service::Service};
 use crate::content;
 use crate::history::Simulation;
 use crate::kinds::{Check, Kind};
-use crate::origin::{self, Origins};
+use crate::origin::{self, HEALTH_PATH, Origins};
 use checks::Facts;
 use settings::{Change, Drawn, PATH};
 
@@ -41,7 +41,7 @@ impl Services {
     }
 }
 
-/// Returns a file system with the file that the load requests.
+/// Returns a file system with the file that the load requests, and that of health checks.
 fn create_files(simulation: &mut Simulation, length: u64) -> Memory {
     let clock = simulation.host("server clock", [10, 0, 254, 1].into());
     let files = Memory::new(move || clock.unix_time(), |_, _| None);
@@ -50,6 +50,7 @@ fn create_files(simulation: &mut Simulation, length: u64) -> Memory {
     content::append(1, length, &mut body);
     files.create_directory("/www", time);
     files.write(format!("/www{PATH}"), body, time);
+    files.write(format!("/www{HEALTH_PATH}"), Vec::new(), time);
     files
 }
 
