@@ -203,7 +203,9 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
                 self.withdraw_interest(token);
             } else if state.contains(State::WATCHED) {
                 return Some(self.on_readable(token));
-            } else if state.contains(State::LISTENER) {
+            } else if state.intersects(State::LISTENER | State::SEND_FAILED) {
+                // A send that failed just now is reported first: it has taken the error of the socket, so
+                // a receive finds the end of the stream instead.
                 self.enqueue(token, Queue::ThisTurn);
             } else {
                 return self.receive(token);
@@ -454,6 +456,10 @@ impl<M: Mechanism, K: Kernel> ReadinessIo<M, K> {
         if socket.sends.is_some() && !socket.state.contains(State::CONNECTING) {
             self.resume_sending(token);
             self.resume_relay_to(token);
+            if self.sockets[token.slot() as usize].state.contains(State::SEND_FAILED) {
+                self.enqueue(token, Queue::ThisTurn); // As in `on_event`.
+                return None;
+            }
         }
         let state = self.sockets[token.slot() as usize].state;
         if state.contains(State::RELAY_SOURCE) {
