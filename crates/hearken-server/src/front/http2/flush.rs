@@ -32,12 +32,16 @@ impl Front {
         io: &mut T,
         handler: &mut H,
     ) {
-        for token in std::mem::take(&mut self.http2.pending) {
+        let mut pending = std::mem::take(&mut self.http2.pending);
+        for token in pending.drain(..) {
             if let Some(connection) = self.http2.get(token) {
                 connection.is_pending = false;
                 self.flush_http2(io, handler, token);
             }
         }
+        // Connections that continue in the next turn. The memory is reused.
+        pending.append(&mut self.http2.pending);
+        self.http2.pending = pending;
     }
 
     /// Sends the frames of a connection, and continues its streams as their windows permit.
