@@ -272,6 +272,15 @@ fn is_closed(fd: RawFd) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) == -1 }
 }
 
+/// Converts the interest in a descriptor, which must be open unless there is none.
+fn interest_in(fd: RawFd, mask: c_int) -> Result<Interest, c_int> {
+    let interest = interest(mask)?;
+    if !interest.is_empty() {
+        check_open(fd)?;
+    }
+    Ok(interest)
+}
+
 fn check_open(fd: RawFd) -> Result<(), c_int> {
     if fd < 0 || is_closed(fd) { Err(libc::EBADF) } else { Ok(()) }
 }
@@ -309,10 +318,7 @@ pub unsafe extern "C" fn hearken_declare_interest(
     out: *mut c_int,
 ) -> c_int {
     guard(|| {
-        let interest = interest(mask)?;
-        if !interest.is_empty() {
-            check_open(fd)?;
-        }
+        let interest = interest_in(fd, mask)?;
         let readiness = with_queue(|queue| queue.declare(fd, interest))?;
         // SAFETY: the caller passes null or a pointer that may be written.
         unsafe { store(out, readiness) };
@@ -331,10 +337,7 @@ pub unsafe extern "C" fn hearken_declare_processwide_interest(
     out: *mut c_int,
 ) -> c_int {
     guard(|| {
-        let interest = interest(mask)?;
-        if !interest.is_empty() {
-            check_open(fd)?;
-        }
+        let interest = interest_in(fd, mask)?;
         with_process(|process| {
             process.version += 1;
             process.interests.remove(&fd);
