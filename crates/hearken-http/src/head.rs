@@ -16,6 +16,7 @@
 use crate::class::{self, TARGET, TEXT, TOKEN};
 use crate::date::DateCache;
 use crate::scan;
+use crate::version::Version;
 
 macro_rules! statuses {
     ($($code:literal $reason:literal)*) => {
@@ -299,6 +300,16 @@ impl<'v> ResponseHead<'v> {
     /// Appends `Connection: keep-alive`, which HTTP/1.0 clients require for a persistent connection.
     pub fn connection_keep_alive(&mut self) -> &mut Self {
         self.out.extend_from_slice(b"Connection: keep-alive\r\n");
+        self
+    }
+
+    /// Appends the Connection field that a client of `version` needs, if the connection persists or not.
+    pub fn persistence(&mut self, keep_alive: bool, version: Version) -> &mut Self {
+        if !keep_alive {
+            self.connection_close();
+        } else if version == Version::Http10 {
+            self.connection_keep_alive();
+        }
         self
     }
 

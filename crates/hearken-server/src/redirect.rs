@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use hearken::io::Relay;
-use hearken_http::{Body, Method, Request, ResponseHead, Target, Version};
+use hearken_http::{Body, Method, Request, ResponseHead, Target};
 
 use crate::front::{Answer, Handled, Handler, Incoming};
 use crate::runtime::server::{Service, StartError, Worker, WorkerContext};
@@ -96,12 +96,7 @@ impl<I: Relay> Handler<I> for Redirect {
             head.field("Location", location);
         }
         head.content_length(text.len() as u64);
-        if !keep_alive {
-            head.connection_close();
-        } else if request.version == Version::Http10 {
-            head.connection_keep_alive();
-        }
-        head.end();
+        head.persistence(keep_alive, request.version).end();
         let mut length = 0;
         if request.method != Method::Head {
             out.extend_from_slice(text.as_bytes());

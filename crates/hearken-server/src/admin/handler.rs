@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use hearken::io::Relay;
 use hearken::timer::Time;
-use hearken_http::{Body, Method, Request, ResponseHead, Version};
+use hearken_http::{Body, Method, Request, ResponseHead};
 
 use crate::front::{Answer, Handled, Handler, Incoming};
 use crate::runtime::access_log::json;
@@ -100,12 +100,7 @@ impl<I: Relay> Handler<I> for Admin {
             .content_length(content.len() as u64)
             .field("Cache-Control", "no-store")
             .field("X-Content-Type-Options", "nosniff");
-        if !keep_alive {
-            head.connection_close();
-        } else if request.version == Version::Http10 {
-            head.connection_keep_alive();
-        }
-        head.end();
+        head.persistence(keep_alive, request.version).end();
         let mut length = 0;
         if request.method != Method::Head {
             out.extend_from_slice(&content);

@@ -496,12 +496,7 @@ impl Front {
             503 => drop(head.field("Retry-After", "1")),
             _ => {}
         }
-        if !keep_alive {
-            head.connection_close();
-        } else if request.version == Version::Http10 {
-            head.connection_keep_alive();
-        }
-        head.end();
+        head.persistence(keep_alive, request.version).end();
         let mut length = 0;
         if !request.facts.contains(Facts::HEAD) {
             out.extend_from_slice(text.as_bytes());
