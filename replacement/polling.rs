@@ -1,7 +1,7 @@
 //! The back end of the crate polling over `hearken::queue::Poller`. `scripts/replace-crates` puts it in
 //! place of polling's `epoll.rs`.
 //!
-//! It is level-triggered over any mechanism. A one-shot registration is disabled after its event.
+//! The poller is level-triggered over any mechanism. A one-shot registration is disabled after its event.
 
 use std::collections::HashMap;
 use std::io;

@@ -187,7 +187,7 @@ fn last_errno() -> c_int {
 extern "C" fn initialise() {
     files::watch_forks();
     provided();
-    // It is opened later, by the program that uses it. Its name is checked now.
+    // Reports an unknown mechanism now. The first wait opens the mechanism.
     if let Ok(name) = std::env::var("HEARKEN_EVENTS")
         && !["", AUTO].contains(&name.as_str())
         && let Err(error) = find(&name)

@@ -232,7 +232,7 @@ impl ActiveConnections {
         }
         let Some(streams) = &mut connection.streams else { return };
         if streams.is_draining {
-            // It is skipped in the list of available connections.
+            // Makes the list of available connections skip this one.
             connection.stage = Stage::AwaitingReply;
             if !has_script {
                 self.resend_elsewhere(io, token);
