@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Running, fails_with, hearken, run, serve, site, text};
+use crate::program::{Running, fails_with, hearken, refusing, run, serve, site, text};
 
 /// Options of short runs.
 const SHORT: [&str; 6] = ["--", "--rate", "200", "--duration", "100ms", "--connections=2"];
@@ -128,9 +128,7 @@ fn invalid_comparisons_are_rejected() {
 
 #[test]
 fn a_server_that_never_replies_is_an_error() {
-    // A free port, on which no server listens.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}/");
+    let (url, _held) = refusing();
     let output = run_ab(&url, &url, &[]);
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Running, fails_with, hearken, run, serve, site, text};
+use crate::program::{Running, fails_with, hearken, refusing, run, serve, site, text};
 
 #[test]
 fn invalid_arguments_are_rejected() {
@@ -315,10 +315,7 @@ fn find_knee_reports_the_highest_rate() {
         (&50.0.into(), &Value::Null, &5.into())
     );
     assert_eq!(text(&output.stderr).lines().count(), knee["trials"].as_array().unwrap().len());
-    // No server listens there.
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", dead.local_addr().unwrap());
-    drop(dead);
+    let (url, _held) = refusing();
     let output = run(&["load", &url, "--find-knee", "--trial", "200ms"]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("check that a server listens at the URL"));
@@ -367,9 +364,7 @@ fn sweep_measures_rates_up_to_the_maximum() {
 
 #[test]
 fn sweep_of_a_dead_server_fails() {
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", dead.local_addr().unwrap());
-    drop(dead);
+    let (url, _held) = refusing();
     let output = run(&["load", &url, "--sweep", "--trial", "100ms"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("check that a server listens at the URL"));

@@ -5,20 +5,13 @@ mod fixtures;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use fixtures::{Piece, part, report};
 use hearken_load::Report;
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hearken")).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
+use crate::program::{refusing, run, text};
 
 /// Asserts that a command fails with exit status 2 and one line of error that contains `names`.
 fn assert_rejected(args: &[&str], names: &[&str]) {
@@ -212,9 +205,7 @@ fn load_writes_the_requested_formats() {
     let dir = Dir::new();
     let [html, csv, hlog, json] =
         ["a.html", "a.csv", "a.hlog", "a.json"].map(|name| dir.path(name));
-    // A free port, on which no server listens.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}/");
+    let (url, _held) = refusing();
     let args = ["load", &url, "--rate", "50", "--duration", "200ms", "-H", "Cookie: a=secret"];
     let forms = ["--html", &html, "--csv", &csv, "--hlog", &hlog, "--json", &json];
     let output = run(&[&args[..], &forms].concat());

@@ -4,10 +4,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -71,6 +74,14 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns a URL that refuses connections, as long as the second value is not dropped.
+pub fn refusing() -> (String, OwnedFd) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let addr: SocketAddr = getsockname(&socket).unwrap().try_into().unwrap();
+    (format!("http://{addr}/"), socket)
 }
 
 /// Creates a directory with two small files.

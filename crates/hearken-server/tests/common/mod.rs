@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(crate) use client::{Client, get, request};
 pub(crate) use connection::{Connection, End};
 pub(crate) use files::{HUGE, LARGE, Site, pattern};
-pub(crate) use origin::{Origin, Peer, Recorder};
+pub(crate) use origin::{Origin, Peer, Recorder, Refusing};
 pub(crate) use server::{
     RunningServer, Setup, limit_connections, limit_uploads, log_to, request_timeout, workers,
 };

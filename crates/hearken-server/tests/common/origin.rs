@@ -1,11 +1,14 @@
 //! Origin servers: a function handles each connection in a thread of its own.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 use super::connection::Connection;
 use super::wire::{Kind, Message};
@@ -37,6 +40,28 @@ impl Listener {
             Listener::Inet(listener) => Connection::tcp(listener.accept()?.0, Kind::Request),
             Listener::Unix(listener) => Connection::unix(listener.accept()?.0, Kind::Request),
         })
+    }
+}
+
+/// A socket that reserves an address and refuses connections to it.
+#[derive(Debug)]
+pub(crate) struct Refusing {
+    socket: OwnedFd,
+    pub(crate) addr: SocketAddr,
+}
+
+impl Refusing {
+    pub(crate) fn new() -> Refusing {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let addr = getsockname(&socket).unwrap().try_into().unwrap();
+        Refusing { socket, addr }
+    }
+
+    /// Starts an origin at the address.
+    pub(crate) fn listen(self, serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
+        listen(&self.socket, 128).unwrap();
+        Origin::start(Listener::Inet(self.socket.into()), At::Inet(self.addr), serve)
     }
 }
 
@@ -73,10 +98,6 @@ impl Origin {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = At::Inet(listener.local_addr().unwrap());
         Origin::start(Listener::Inet(listener), at, serve)
-    }
-
-    pub(crate) fn at(addr: SocketAddr, serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
-        Origin::start(Listener::Inet(TcpListener::bind(addr).unwrap()), At::Inet(addr), serve)
     }
 
     pub(crate) fn unix(path: &Path, serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {

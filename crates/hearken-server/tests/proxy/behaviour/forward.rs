@@ -6,7 +6,7 @@ use hearken_server::proxy::config::{Forward, ProxyMode, Rule};
 
 use super::tunnels::echo_all;
 use super::{exchange, request};
-use crate::common::{End, Kind, Origin, Recorder, RunningServer, Setup, content};
+use crate::common::{End, Kind, Origin, Recorder, Refusing, RunningServer, Setup, content};
 
 fn proxy(setup: &Setup, change: impl FnOnce(&mut Forward)) -> RunningServer {
     let mut forward = Forward {
@@ -44,8 +44,8 @@ pub(crate) fn forwards_absolute_targets(setup: &Setup) {
     let port = one.addr().port();
     let named = request("GET", &format!("http://localhost:{port}/name"), "");
     assert_eq!(exchange(&mut connection, named).text(), "/name");
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(exchange(&mut connection, absolute(unused_address, "/")).status(), 502);
+    let refusing = Refusing::new();
+    assert_eq!(exchange(&mut connection, absolute(refusing.addr, "/")).status(), 502);
 }
 
 fn connect(to: impl std::fmt::Display) -> String {

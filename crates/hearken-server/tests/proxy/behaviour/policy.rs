@@ -13,7 +13,7 @@ use super::{exchange, get, has, post, request};
 use crate::common::admin::admin;
 use crate::common::server::proxy_config;
 use crate::common::server::upstreams_config;
-use crate::common::{Connection, Origin, Setup, TEST_TIMEOUT, ms, wait_until};
+use crate::common::{Connection, Origin, Refusing, Setup, TEST_TIMEOUT, ms, wait_until};
 
 /// Starts origins that respond with their number.
 fn numbered(count: usize) -> Vec<Origin> {
@@ -133,11 +133,9 @@ pub(crate) fn administrators_drain_and_restore_servers(setup: &Setup) {
 }
 
 pub(crate) fn failed_servers_are_paused_and_tried_again(setup: &Setup) {
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = refusing.local_addr().unwrap();
-    drop(refusing);
+    let refusing = Refusing::new();
     let origin = Origin::responding(|_| "here".to_owned());
-    let proxy = setup.proxy(&[addr, origin.addr()], |config| {
+    let proxy = setup.proxy(&[refusing.addr, origin.addr()], |config| {
         upstreams_config(config).passive =
             Some(PassiveChecks { max_fails: NonZeroU32::MIN, fail_timeout: ms(200) });
     });
@@ -146,7 +144,7 @@ pub(crate) fn failed_servers_are_paused_and_tried_again(setup: &Setup) {
         assert_eq!(exchange(&mut connection, get("/")).text(), "here");
     }
     // The server returns, and is tried after the pause.
-    let back = Origin::at(addr, |mut peer| {
+    let back = refusing.listen(|mut peer| {
         while peer.request().is_some() {
             peer.respond("back");
         }

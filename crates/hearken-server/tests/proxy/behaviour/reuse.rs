@@ -1,8 +1,6 @@
 //! Connections to upstream servers: reuse, races with their end, and retries.
 
-use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -10,11 +8,10 @@ use std::thread;
 use hearken_server::proxy::config::{
     Address, Balance, HashKey, ProxyMode, Server as Upstream, Upstreams,
 };
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 use super::{exchange, get, post, request};
 use crate::common::server::upstreams_config;
-use crate::common::{Origin, Recorder, Setup, TEST_TIMEOUT, content, ms, wait_until};
+use crate::common::{Origin, Recorder, Refusing, Setup, TEST_TIMEOUT, content, ms, wait_until};
 
 pub(crate) fn reuses_upstream_connections(setup: &Setup) {
     let origin = Origin::responding(|request| request.target().to_owned());
@@ -198,19 +195,10 @@ pub(crate) fn forwards_responses_before_the_request_is_complete(setup: &Setup) {
     }
 }
 
-/// Returns an address on which nothing listens.
-/// Returns a socket that refuses connections to its address and reserves it.
-fn refusing() -> (OwnedFd, SocketAddr) {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let address = getsockname(&socket).unwrap().try_into().unwrap();
-    (socket, address)
-}
-
 pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
     let origin = Origin::responding(|_| "here".to_owned());
-    let (_reserved, refused) = refusing();
-    let proxy = setup.proxy(&[refused, origin.addr()], |config| {
+    let refusing = Refusing::new();
+    let proxy = setup.proxy(&[refusing.addr, origin.addr()], |config| {
         upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
@@ -222,8 +210,8 @@ pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
 }
 
 pub(crate) fn answers_502_when_all_servers_refuse(setup: &Setup) {
-    let [(_first, first), (_second, second)] = [refusing(), refusing()];
-    let proxy = setup.proxy(&[first, second], |config| {
+    let [first, second] = [Refusing::new(), Refusing::new()];
+    let proxy = setup.proxy(&[first.addr, second.addr], |config| {
         upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
