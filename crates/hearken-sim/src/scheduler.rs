@@ -120,6 +120,8 @@ struct Task {
     is_new: bool,
     /// End of the current wait.
     until: Option<Time>,
+    /// When the program could continue after the current wait.
+    ready_since: Option<Time>,
 }
 
 impl Task {
@@ -187,7 +189,15 @@ impl Scheduler {
             program(Program { yielder, host: &of_program, report: &report });
         });
         let (name, host) = (name.into(), host.clone());
-        self.tasks.push(Task { name, host, coroutine, is_running, is_new: true, until: None });
+        self.tasks.push(Task {
+            name,
+            host,
+            coroutine,
+            is_running,
+            is_new: true,
+            until: None,
+            ready_since: None,
+        });
     }
 
     /// Returns the number of times that programs have continued.
@@ -245,8 +255,10 @@ impl Scheduler {
     fn find_ready(&mut self, now: Time) -> Option<Time> {
         self.ready.clear();
         let mut next = None;
-        for (index, task) in self.tasks.iter().enumerate() {
+        for (index, task) in self.tasks.iter_mut().enumerate() {
             if task.is_ready(now) {
+                let since = task.until.map_or(now, |until| until.min(now));
+                task.ready_since.get_or_insert(since);
                 self.ready.push(index);
             } else if let Some(until) = task.until
                 && next.is_none_or(|next| until < next)
@@ -261,8 +273,8 @@ impl Scheduler {
     fn resume(&mut self, index: usize) -> Result<(), Finding> {
         let task = &mut self.tasks[index];
         task.is_new = false;
-        if let Some(until) = task.until {
-            self.report.add_lateness(self.world.now().duration_since(until));
+        if let Some(since) = task.ready_since.take() {
+            self.report.add_lateness(self.world.now().duration_since(since));
         }
         task.is_running.set(true);
         let resumed = panics::catch(|| task.coroutine.resume(()));
