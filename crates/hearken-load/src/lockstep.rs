@@ -38,7 +38,7 @@ use std::time::Instant;
 
 use hearken::descriptors;
 use hearken::io::Address;
-use hearken_http::Method;
+use hearken_http::{Method, h2};
 
 use crate::config::{Config, LoadError};
 use crate::environment::port_range;
@@ -47,17 +47,19 @@ use crate::histogram::Histogram;
 use crate::http2;
 use crate::reply::CompleteReply;
 use crate::report::{Bytes, Requests, Status};
-use crate::target::Target;
+use crate::target::{Protocol, Target};
 use crate::url::Url;
 use crate::workload::Workload;
 
 mod peer;
 mod report;
+mod stream;
 mod streams;
 
 pub use report::{Report, SCHEMA};
 
 use peer::{PassError, Peer};
+use stream::Stream;
 
 /// Replies larger than this may not fit a socket buffer. The driver then reads from all connections
 /// in turn, because the server may block on each connection.
@@ -136,12 +138,11 @@ impl Driver {
         }
         let url = Url::parse(&config.url)
             .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
-        if url.tls {
-            return Err(LoadError::Config(
-                "lockstep mode does not support TLS; use an http:// URL",
-            ));
-        }
-        let target = Target::new(&config, &url, port_range())?;
+        let protocol = match config.http2 {
+            Some(_) => Protocol::Http2,
+            None => Protocol::Http1,
+        };
+        let target = Target::new(&config, &url, port_range())?.with_protocol(protocol);
         let Address::Inet(address) = *target.address() else {
             return Err(LoadError::Config(
                 "lockstep mode does not support Unix sockets; use a TCP address",
@@ -309,7 +310,15 @@ impl Driver {
     }
 
     fn connect(&mut self, pass: &mut Pass) -> Result<(), PassError> {
-        let mut peer = Peer::connect(self.address, self.target.timeout)?;
+        let session = self.target.session();
+        let session = session.map_err(|error| PassError::from_io("connecting", &error))?;
+        let timeout = self.target.timeout;
+        let stream = Stream::connect(self.address, timeout, session, &mut self.buffer)?;
+        if self.http2.is_some() && !stream.speaks(h2::ALPN) {
+            let text = "the server did not select HTTP/2; omit --http2 if it does not support it";
+            return Err(PassError::reply(text.to_owned()));
+        }
+        let mut peer = Peer::new(stream);
         if let Some(http2) = &self.http2 {
             let (sent, received) = peer.begin_http2(http2.connect(), &mut self.buffer)?;
             pass.bytes.sent += sent as u64;

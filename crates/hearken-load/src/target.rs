@@ -12,7 +12,7 @@ use crate::config::{Config, LoadError};
 use crate::server_address;
 use crate::shard::Shard;
 use crate::source_addresses::SourceAddresses;
-use crate::tls::Tls;
+use crate::tls::{Session, Tls};
 use crate::url::Url;
 
 /// The protocol of connections.
@@ -108,10 +108,15 @@ impl Target {
         &self.address
     }
 
+    /// Returns the session of a new connection, if connections use TLS.
+    pub(crate) fn session(&self) -> io::Result<Option<Box<Session>>> {
+        let session = self.tls.as_ref().map(|tls| tls.connect(self.protocol));
+        session.transpose().map_err(io::Error::other)
+    }
+
     /// Starts to connect. Returns the token and the byte stream of the connection.
     pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
-        let session = self.tls.as_ref().map(|tls| tls.connect(self.protocol)).transpose();
-        let session = session.map_err(io::Error::other)?;
+        let session = self.session()?;
         let stream = self.source_addresses.connect(io, &self.address, self.options)?;
         Ok((stream, Channel::new(session)))
     }

@@ -1,14 +1,13 @@
-//! A connection of the driver: a blocking socket and its outstanding replies.
+//! A connection of the driver and its outstanding replies.
 
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
 use std::time::Duration;
 
 use hearken_http::Method;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
+use super::stream::Stream;
 use crate::failure::Failure;
 use crate::http2::Streams;
 use crate::reply::{CompleteReply, Heads, Reply};
@@ -22,7 +21,7 @@ pub(super) struct PassError {
 }
 
 impl PassError {
-    fn from_io(action: &str, error: &io::Error) -> PassError {
+    pub(super) fn from_io(action: &str, error: &io::Error) -> PassError {
         // Errors of a socket whose timeout has expired.
         let timed_out = matches!(
             error.kind(),
@@ -39,7 +38,7 @@ impl PassError {
 /// A connection and its outstanding replies.
 #[derive(Debug)]
 pub(super) struct Peer {
-    stream: TcpStream,
+    stream: Stream,
     reply: Reply,
     /// Number of outstanding replies.
     pub(super) outstanding: usize,
@@ -54,22 +53,16 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn connect(addr: SocketAddr, timeout: Duration) -> Result<Peer, PassError> {
-        let failed = |error: io::Error| PassError::from_io("connecting", &error);
-        let stream = TcpStream::connect_timeout(&addr, timeout).map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(timeout)).map_err(failed)?;
-        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
-        let reply = Reply::default();
-        Ok(Peer {
+    pub(super) fn new(stream: Stream) -> Peer {
+        Peer {
             stream,
-            reply,
+            reply: Reply::default(),
             outstanding: 0,
             connection_close: false,
             closed_by_server: false,
             awaits_close: false,
             streams: None,
-        })
+        }
     }
 
     /// Sends `message`, which contains `replies` requests, or in HTTP/2 the only request of the
@@ -89,7 +82,7 @@ impl Peer {
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), PassError> {
-        self.stream.write_all(bytes).map_err(|error| PassError::from_io("sending", &error))
+        self.stream.write(bytes)
     }
 
     /// Returns whether the round needs nothing more from this connection.
@@ -108,16 +101,12 @@ impl Peer {
         buffer: &mut [u8],
         blocking: bool,
     ) -> Result<Option<usize>, PassError> {
-        let flags = if blocking { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        loop {
-            match recv(&self.stream, &mut *buffer, flags) {
-                Ok((count, _)) => return Ok(Some(count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if !blocking => return Ok(None),
-                // After its reply, a server that closes may reset the connection.
-                Err(Errno::CONNRESET) if self.outstanding == 0 => return Ok(Some(0)),
-                Err(error) => return Err(PassError::from_io("reading a reply", &error.into())),
+        match self.stream.read(buffer, blocking) {
+            // After its reply, a server that closes may reset the connection.
+            Err(error) if self.outstanding == 0 && error.failure == Failure::ConnReset => {
+                Ok(Some(0))
             }
+            other => other,
         }
     }
 

@@ -2,13 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::server::http2::{Answer, Http2Server};
+use crate::server::tls::{Authority, Closing};
 use crate::server::{Behaviour, Server, refusing};
 use hearken_load::Config;
 use hearken_load::lockstep::{Driver, Report, Settings};
+use rustls::ServerConfig;
 
 fn settings(batch: usize) -> Settings {
     Settings { batch: NonZeroUsize::new(batch).unwrap(), ..Settings::default() }
@@ -185,4 +188,57 @@ fn rejects_inconsistent_settings() {
     let settings = Settings { close: true, pipeline, ..settings(1) };
     let error = Driver::new(&Config::default(), settings).unwrap_err().to_string();
     assert!(error.contains("pipelining"), "{error}");
+}
+
+#[test]
+fn measures_servers_under_tls() {
+    let authority = Authority::new();
+    let driver = |url: String, settings, tls| {
+        let config = Config { url, tls, timeout: Duration::from_secs(20), ..Config::default() };
+        Driver::new(&config, settings).unwrap()
+    };
+    for (behaviour, close) in [
+        (Behaviour::Reply, false),
+        (Behaviour::ByteByByte, false),
+        (Behaviour::AnnouncedClose, true),
+    ] {
+        let server = authority.start_server(Closing::Announced, move |_| behaviour);
+        let settings = Settings { close, ..settings(3) };
+        let mut driver = driver(server.url(), settings, authority.options());
+        let report = pass(&mut driver, 9);
+        assert!(report.complete, "{report}");
+        let opened = if close { 9 } else { 3 };
+        assert_eq!((report.requests.replies, report.connections_opened), (9, opened));
+        assert_eq!(server.requests(), 9);
+    }
+    let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
+    let other = Authority::new();
+    let report = pass(&mut driver(server.url(), settings(3), other.options()), 9);
+    assert!(report.warnings[0].contains("--cacert FILE"), "{report}");
+    assert_eq!((report.complete, server.requests()), (false, 0));
+}
+
+#[test]
+fn measures_http2_under_tls() {
+    let authority = Authority::new();
+    for offers_http2 in [true, false] {
+        let mut tls = ServerConfig::clone(&authority.server_config());
+        tls.alpn_protocols = if offers_http2 { vec![b"h2".to_vec()] } else { Vec::new() };
+        let server = Http2Server::start(Some(tls.into()), |_| (), |_| Answer::Content(5));
+        let config = Config {
+            url: server.url(),
+            tls: authority.options(),
+            http2: NonZeroU32::new(4),
+            timeout: Duration::from_secs(20),
+            ..Config::default()
+        };
+        let mut driver = Driver::new(&config, settings(2)).unwrap();
+        let report = pass(&mut driver, 24);
+        assert_eq!(report.complete, offers_http2, "{report}");
+        if offers_http2 {
+            assert_eq!((report.requests.replies, report.connections_opened), (24, 2));
+        } else {
+            assert!(report.warnings[0].contains("omit --http2"), "{report}");
+        }
+    }
 }
