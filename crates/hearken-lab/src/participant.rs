@@ -146,6 +146,11 @@ pub(crate) struct RunningServer {
 }
 
 impl RunningServer {
+    /// Returns the option of `hearken load` that the server requires, if any.
+    pub(crate) fn load_option(&self) -> Option<String> {
+        self.url.starts_with("https:").then(|| "--insecure".to_owned())
+    }
+
     /// Returns how often the quota stopped the server; none without a quota.
     pub(crate) fn throttled(&self) -> Result<Option<Throttled>, LabError> {
         self.throttle.as_ref().map(Throttle::throttled).transpose()
@@ -275,7 +280,8 @@ impl Participant {
         guard.check_running()?;
         let tree = ProcessTree::new(guard.pid());
         let metrics = admin.map(|admin| admin.port()).zip(self.recipe.metrics.clone());
-        Ok(RunningServer { guard, tree, url: format!("http://{addr}"), metrics, throttle })
+        let scheme = if self.recipe.tls { "https" } else { "http" };
+        Ok(RunningServer { guard, tree, url: format!("{scheme}://{addr}"), metrics, throttle })
     }
 
     fn build(&self, environment: &Environment) -> Result<(), LabError> {

@@ -71,6 +71,9 @@ pub struct Recipe {
     /// Whether the recipe needs arguments, so it takes part only where an experiment names it.
     #[serde(default)]
     pub template: bool,
+    /// Whether the server speaks TLS. Its certificate is not verified.
+    #[serde(default)]
+    pub tls: bool,
     /// Descriptors that the server requires per connection.
     #[serde(default = "one")]
     pub descriptors: u64,
@@ -137,6 +140,9 @@ const BUILTIN: &[&str] = &[
     include_str!("../recipes/nginx.toml"),
     include_str!("../recipes/nginx-sendfile.toml"),
     include_str!("../recipes/haproxy.toml"),
+    include_str!("../recipes/tls/hearken.toml"),
+    include_str!("../recipes/tls/h2o.toml"),
+    include_str!("../recipes/tls/nginx.toml"),
     include_str!("../recipes/proxy/hearken.toml"),
     include_str!("../recipes/proxy/hearken-uring.toml"),
     include_str!("../recipes/proxy/forward.toml"),
@@ -147,6 +153,8 @@ const BUILTIN: &[&str] = &[
 /// Extra files of the built-in recipes.
 const FLOOR: &str = include_str!("../recipes/floor.c");
 const FLOOR_THREADS: &str = include_str!("../recipes/floor-threads.c");
+const CERTIFICATE: &str = include_str!("../recipes/tls/certificate.pem");
+const KEY: &str = include_str!("../recipes/tls/key.pem");
 
 /// Returns the built-in recipes.
 ///
@@ -156,6 +164,8 @@ pub fn builtin() -> Result<Vec<Recipe>, LabError> {
     let read_extra = |name: &str| match name {
         "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
         "floor-threads.c" => Ok(FLOOR_THREADS.as_bytes().to_vec()),
+        "certificate.pem" => Ok(CERTIFICATE.as_bytes().to_vec()),
+        "key.pem" => Ok(KEY.as_bytes().to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
     BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", read_extra)).collect()

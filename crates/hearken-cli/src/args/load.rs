@@ -286,7 +286,7 @@ pub(crate) struct LoadArgs {
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
         "idle_think", "idle_rate", "websocket", "slow_readers", "slow_senders",
         "connect_timeout", "first_byte_timeout", "expect", "cookies", "SourceArgs",
-        "TlsArgs", "sources", "unix_socket", "threads", "interval", "seed", "events", "experiment", "announce",
+        "sources", "unix_socket", "threads", "interval", "seed", "events", "experiment", "announce",
         "OutputArgs", "label", "quiet"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,
     /// Number of requests before the measured rounds

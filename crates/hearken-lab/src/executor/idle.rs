@@ -59,6 +59,7 @@ impl IdleConnections {
                 .map(String::from)
                 .to_vec();
         arguments.extend(["--json".to_owned(), path]);
+        arguments.extend(running.load_option());
         if state == IdleState::AfterRequest {
             // Each connection is accepted and has its reply before the process reports it as open.
             arguments.push("--idle-request".into());

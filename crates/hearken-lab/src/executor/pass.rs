@@ -60,7 +60,8 @@ impl PassContext<'_> {
     /// Returns the arguments of the load generator.
     fn arguments(&self, load: &Load) -> Vec<String> {
         let own = load.arguments(&self.running.url, &self.start.variables);
-        std::iter::once("load".to_owned()).chain(own).collect()
+        let required = self.running.load_option();
+        std::iter::once("load".to_owned()).chain(own).chain(required).collect()
     }
 
     fn launch(&self, arguments: &[String], pipe_stdin: bool) -> Result<ChildGuard, LabError> {

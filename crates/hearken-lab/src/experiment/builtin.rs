@@ -7,6 +7,7 @@ use crate::error::LabError;
 const FILES: &[(&str, &str)] = &[
     ("quick.toml", include_str!("../../experiments/quick.toml")),
     ("peers.toml", include_str!("../../experiments/peers.toml")),
+    ("tls.toml", include_str!("../../experiments/tls.toml")),
     ("models.toml", include_str!("../../experiments/models.toml")),
     ("overhead.toml", include_str!("../../experiments/overhead.toml")),
     ("saturation.toml", include_str!("../../experiments/saturation.toml")),
