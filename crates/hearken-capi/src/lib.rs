@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Mutex, OnceLock, TryLockError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use hearken::mechanism::{AUTO, SelectError, SignalMask, TABLE, Trigger};
@@ -30,8 +30,6 @@ const LEVEL: c_uint = 1;
 #[derive(Debug)]
 pub struct Handle {
     poller: Poller,
-    /// The events of a wait, whose memory the next wait uses again.
-    events: Mutex<Vec<Event<u64>>>,
 }
 
 /// `struct hearken_event`.
@@ -146,7 +144,7 @@ pub unsafe extern "C" fn hearken_open(
                 _ => libc::EINVAL,
             }
         })?;
-        let handle = Box::new(Handle { poller, events: Mutex::default() });
+        let handle = Box::new(Handle { poller });
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(handle)) };
         Ok(0)
@@ -242,20 +240,16 @@ pub unsafe extern "C" fn hearken_wait(
         let (timeout, mask) = unsafe { (timeout.as_ref(), mask.as_ref()) };
         let timeout = timeout.map(duration).transpose()?;
         let mask = mask.map(|set| SignalMask::from(*set));
-        let mut events = match handle.events.try_lock() {
-            Ok(events) => events,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread waits.
-            Err(TryLockError::WouldBlock) => return Err(libc::EBUSY),
-        };
-        let waited = handle.poller.wait(&mut events, max, timeout, mask.as_ref());
-        for (index, Event { token, readiness }) in events.iter().enumerate() {
-            let event = CEvent { data: *token, events: readiness.bits().into(), reserved: 0 };
-            // SAFETY: there is space for `max` events, and a wait returns no more.
-            unsafe { out.add(index).write(event) };
-        }
-        let count = events.len() as c_int;
-        waited.map(|()| count).map_err(|error| errno(&error))
+        let mut next = out;
+        let waited = handle.poller.wait_with(max, timeout, mask.as_ref(), |event| {
+            let Event { token: data, readiness } = event;
+            // SAFETY: there is space for `max` events, and a wait passes no more.
+            unsafe {
+                next.write(CEvent { data, events: readiness.bits().into(), reserved: 0 });
+                next = next.add(1);
+            }
+        });
+        waited.map(|count| count as c_int).map_err(|error| errno(&error))
     })
 }
 

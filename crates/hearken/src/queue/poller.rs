@@ -62,8 +62,8 @@ pub struct Poller {
 }
 
 struct Shared {
-    /// `None` during a wait.
-    watched: Option<Watched>,
+    /// `None` during a wait. In a box, so that a wait moves a pointer.
+    watched: Option<Box<Watched>>,
     /// The changes of other threads, which the waiting thread applies.
     changes: Vec<Change>,
     /// The counters at the end of the last wait.
@@ -143,7 +143,7 @@ impl Poller {
             let wakeups = registry.insert(Descriptor::Owned(wakeups));
             registry.declare(wakeups, Interest::READ)?;
             registry.keep_active(wakeups);
-            Ok((waker, Watched::new(registry, wakeups)))
+            Ok((waker, Box::new(Watched::new(registry, wakeups))))
         });
         let (waker, watched) = watched.map_err(|error| {
             let remedy = "raise the limit of open files";
@@ -261,6 +261,20 @@ impl Poller {
         mask: Option<&SignalMask>,
     ) -> io::Result<()> {
         events.clear();
+        self.wait_with(max, timeout, mask, |event| events.push(event)).map(drop)
+    }
+
+    /// Waits like [`wait`](Poller::wait), and passes each event to `receive`. Returns their number.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Poller::wait), with which there are no events.
+    pub fn wait_with(
+        &self,
+        max: usize,
+        timeout: Option<Duration>,
+        mask: Option<&SignalMask>,
+        mut receive: impl FnMut(Event<u64>),
+    ) -> io::Result<usize> {
         if !self.may_use_mechanism() {
             return Err(Errno::PERM.into());
         }
@@ -273,8 +287,8 @@ impl Poller {
             watched.apply_all(&mut shared.changes);
             if !watched.failures.is_empty() {
                 let count = watched.failures.len().min(max);
-                events.extend(watched.failures.drain(..count));
-                break Ok(());
+                watched.failures.drain(..count).for_each(&mut receive);
+                break Ok(count);
             }
             shared.counters = watched.registry.counters();
             drop(shared);
@@ -291,9 +305,9 @@ impl Poller {
                 Ok(count) => count,
                 Err(error) => break Err(error),
             };
-            watched.collect(count, events);
-            if !events.is_empty() || self.woken.swap(false, Ordering::SeqCst) {
-                break Ok(());
+            let received = watched.collect(count, &mut receive);
+            if received > 0 || self.woken.swap(false, Ordering::SeqCst) {
+                break Ok(received);
             }
             // Events without interest ended the wait before the kernel checked for signals.
             if let Some(mask) = mask
@@ -303,17 +317,19 @@ impl Poller {
             }
             remaining = end.map(|end: Time| end.duration_since(Time::now()));
             if timeout.is_some() && remaining.is_none_or(|remaining| remaining.is_zero()) {
-                break Ok(());
+                break Ok(0);
             }
         };
         shared.watched = Some(watched);
         result
     }
 
+    #[inline]
     fn may_use_mechanism(&self) -> bool {
         self.thread.is_none_or(|thread| thread == thread::current().id())
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -329,7 +345,15 @@ impl Watched {
     }
 
     /// Applies the changes of other threads.
+    #[inline]
     fn apply_all(&mut self, changes: &mut Vec<Change>) {
+        if !changes.is_empty() {
+            self.apply_each(changes);
+        }
+    }
+
+    #[cold]
+    fn apply_each(&mut self, changes: &mut Vec<Change>) {
         for Change { fd, request, reply } in changes.drain(..) {
             let result = self.apply(fd, request);
             match (reply, request, result) {
@@ -379,16 +403,19 @@ impl Watched {
         Ok(())
     }
 
-    /// Moves the events of a wait to `events`.
-    fn collect(&mut self, count: usize, events: &mut Vec<Event<u64>>) {
+    /// Passes the events of a wait to `receive`, and returns their number.
+    fn collect(&mut self, count: usize, receive: &mut impl FnMut(Event<u64>)) -> usize {
+        let mut received = 0;
         for index in 0..count {
             let Some(Event { token, readiness }) = self.registry.event(index) else { continue };
             if token == self.wakeups {
                 self.take_wakeups();
             } else {
-                events.push(Event { token: self.data[token.slot() as usize], readiness });
+                receive(Event { token: self.data[token.slot() as usize], readiness });
+                received += 1;
             }
         }
+        received
     }
 
     #[cold]
