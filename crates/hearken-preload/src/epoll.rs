@@ -23,7 +23,13 @@ pub(crate) fn create(flags: c_int, is_device: bool) -> Result<c_int, c_int> {
         unsafe { real::close(number) };
         return Err(libc::EMFILE);
     }
-    files::insert(number, Arc::new(Set::new(is_device)));
+    let set = Set::new(is_device);
+    if let Err(errno) = set.open(number) {
+        // SAFETY: nothing uses the number yet.
+        unsafe { real::close(number) };
+        return Err(errno);
+    }
+    files::insert(number, Arc::new(set));
     Ok(number)
 }
 

@@ -29,7 +29,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use hearken::mechanism::{AUTO, Semantics, auto, find};
+use hearken::mechanism::{AUTO, SelectError, Semantics, auto, find};
+use hearken::queue::Poller;
 
 mod descriptors;
 mod device;
@@ -51,7 +52,9 @@ struct Provided {
 /// The mechanism and what is known of it.
 struct Mechanism {
     spec: String,
-    semantics: Semantics,
+    semantics: &'static Semantics,
+    /// Whether an instance belongs to the thread that opened it.
+    is_bound: bool,
 }
 
 thread_local! {
@@ -126,13 +129,14 @@ fn mechanism() -> &'static Mechanism {
             name => find(name),
         };
         let spec = spec.unwrap_or_else(|error| fail(&format!("HEARKEN_EVENTS: {error}")));
+        let spec = spec.to_string();
         // In a thread of its own: when a ring is closed, the kernel interrupts the thread that
         // created it.
-        let open = || spec.open().map(|mechanism| *mechanism.semantics());
-        let semantics = without_signals(|| thread::scope(|scope| scope.spawn(open).join()));
-        match semantics {
-            Ok(Ok(semantics)) => Mechanism { spec: spec.to_string(), semantics },
-            Ok(Err(reason)) => fail(&format!("mechanism {spec} is not available: {reason}")),
+        let open = || Poller::open(&spec).map(|poller| (poller.semantics(), poller.is_bound()));
+        let opened = without_signals(|| thread::scope(|scope| scope.spawn(open).join()));
+        match opened {
+            Ok(Ok((semantics, is_bound))) => Mechanism { spec, semantics, is_bound },
+            Ok(Err(error)) => fail(&error.to_string()),
             Err(_) => fail(&format!("mechanism {spec} cannot be opened")),
         }
     })
@@ -161,6 +165,15 @@ fn errno(error: &std::io::Error) -> c_int {
     })
 }
 
+/// Reports that the mechanism cannot be opened again, and returns the error number.
+fn cannot_open(error: &SelectError) -> c_int {
+    report(8, &error.to_string());
+    match error {
+        SelectError::Unavailable { reason, .. } => errno(&reason.error),
+        _ => libc::EINVAL,
+    }
+}
+
 /// Runs an emulated call: returns its value, or -1 with the error number in `errno`. Keeps `errno`
 /// otherwise. A panic becomes `EIO`.
 fn emulate(function: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
@@ -187,7 +200,7 @@ fn last_errno() -> c_int {
 extern "C" fn initialise() {
     files::watch_forks();
     provided();
-    // Reports an unknown mechanism now. The first wait opens the mechanism.
+    // Reports an unknown mechanism now.
     if let Ok(name) = std::env::var("HEARKEN_EVENTS")
         && !["", AUTO].contains(&name.as_str())
         && let Err(error) = find(&name)

@@ -14,7 +14,9 @@ use hearken::queue::Poller;
 use hearken::{Event, Interest};
 
 use crate::epoll::milliseconds;
-use crate::{Inside, emulate, errno, files, last_errno, mechanism, provided, real, report};
+use crate::{
+    Inside, cannot_open, emulate, errno, files, last_errno, mechanism, provided, real, report,
+};
 
 /// The set of a thread.
 struct PollSet {
@@ -42,19 +44,20 @@ thread_local! {
 
 /// The reason for which a call continues in libc.
 enum Refused {
-    /// The mechanism cannot watch a descriptor.
+    /// The mechanism cannot watch a descriptor, or cannot be opened.
     Descriptor,
     Errno(c_int),
 }
 
 impl PollSet {
-    fn open() -> PollSet {
-        let poller = match Poller::open_level(&mechanism().spec) {
-            Ok(poller) => poller,
-            Err(error) => crate::fail(&error.to_string()),
-        };
+    /// Fails without free descriptors, which poll(2) does not need.
+    fn open() -> Result<PollSet, Refused> {
+        let poller = Poller::open_level(&mechanism().spec).map_err(|error| {
+            cannot_open(&error);
+            Refused::Descriptor
+        })?;
         let (watched, events) = (HashMap::new(), Vec::new());
-        PollSet { poller, forks: files::forks(), watched, calls: 0, events }
+        Ok(PollSet { poller, forks: files::forks(), watched, calls: 0, events })
     }
 
     /// Makes the list the content of the set. Removes descriptors before it adds others: they may
@@ -186,7 +189,11 @@ pub(crate) fn wait(
                 // Its parent's registrations stay.
                 std::mem::forget(set.take());
             }
-            wait_with(set.get_or_insert_with(PollSet::open), list, end, mask)
+            let set = match &mut *set {
+                Some(set) => set,
+                none => none.insert(PollSet::open()?),
+            };
+            wait_with(set, list, end, mask)
         }
         // A signal handler interrupted a call of this thread.
         Err(_) => Err(Refused::Descriptor),

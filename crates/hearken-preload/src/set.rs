@@ -7,8 +7,8 @@
 //! are complete and true, whatever the mechanism reports. With an edge-triggered mechanism, a
 //! level-triggered entry that was ready is checked in each wait until it is not.
 //!
-//! The mechanism is opened by the first wait, again in each child of a fork, and again in another
-//! thread if it belongs to one.
+//! The mechanism is opened with the set, or by the first wait if it belongs to a thread. It is opened
+//! again in each child of a fork, and in another thread if it belongs to one.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ use hearken::mechanism::{SignalMask, Trigger};
 use hearken::queue::Poller;
 use hearken::{Event, Interest};
 
-use crate::{errno, fail, files, last_errno, mechanism, real, report};
+use crate::{cannot_open, errno, files, last_errno, mechanism, real, report};
 
 /// The largest batch, and the smallest that a mechanism is asked for. Events that the program does
 /// not take come first in the next wait.
@@ -119,6 +119,11 @@ impl Set {
             std::mem::forget(inner.poller.take());
         }
         inner
+    }
+
+    /// Opens the mechanism, unless it belongs to the thread that waits.
+    pub(crate) fn open(&self, number: RawFd) -> Result<(), c_int> {
+        if mechanism().is_bound { Ok(()) } else { self.lock().open(number).map(drop) }
     }
 
     /// Changes the set. `number` is the number of the set's real epoll instance.
@@ -232,7 +237,7 @@ impl Set {
         loop {
             let (poller, has_active) = {
                 let mut inner = self.lock();
-                let poller = inner.open(number).map_err(|error| errno(&error))?;
+                let poller = inner.open(number)?;
                 (poller, !inner.active.is_empty())
             };
             let remaining = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -261,7 +266,7 @@ impl Set {
 
 impl Inner {
     /// Returns the poller. Opens it if necessary.
-    fn open(&mut self, number: RawFd) -> io::Result<Arc<Poller>> {
+    fn open(&mut self, number: RawFd) -> Result<Arc<Poller>, c_int> {
         if let Some(poller) = &self.poller {
             return Ok(poller.clone());
         }
@@ -270,10 +275,7 @@ impl Inner {
             Trigger::OneShot => Poller::open_level,
             Trigger::Level | Trigger::Edge => Poller::open,
         };
-        let poller = match open(spec) {
-            Ok(poller) => Arc::new(poller),
-            Err(error) => fail(&error.to_string()),
-        };
+        let poller = Arc::new(open(spec).map_err(|error| cannot_open(&error))?);
         self.poller = Some(poller.clone());
         self.forks = files::forks();
         let stale = |(fd, entry): (&RawFd, &Entry)| {

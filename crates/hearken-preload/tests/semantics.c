@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -280,6 +281,27 @@ static void forks(void) {
     close(fds[1]);
 }
 
+/* A process without free descriptors: poll(2) needs none. */
+static void exhausted(void) {
+    int fds[2], status;
+    struct pollfd list[3];
+    struct rlimit none = {3, 3};
+    pair(fds);
+    if (fork() == 0) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        CHECK(epoll_create1(EPOLL_CLOEXEC) == -1 && errno == EMFILE);
+        list[0].fd = fds[0];
+        list[0].events = POLLIN;
+        list[1].fd = list[2].fd = -1;
+        CHECK(poll(list, 1, -1) == 1 && list[0].revents == POLLIN);
+        _exit(0);
+    }
+    CHECK(write(fds[1], "x", 1) == 1);
+    CHECK(wait(&status) > 0 && status == 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void handle(int number) {
     (void)number;
 }
@@ -338,6 +360,7 @@ int main(int argc, char **argv) {
     if (nests) nested();
     lists();
     forks();
+    exhausted();
     signals();
     refusals();
     close(epfd);
