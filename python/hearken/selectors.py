@@ -15,11 +15,9 @@ All selectors are level-triggered, whatever their mechanism is: a descriptor is 
 `select` while it is ready.
 """
 
-import fcntl
 import os
 import select
 import selectors as _stdlib
-import stat
 import time
 import weakref
 from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
@@ -67,12 +65,6 @@ def _after_fork():
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _is_writing_end(fd):
-    """Returns whether `fd` is the writing end of a pipe, whose signals do not report the end of its readers."""
-    is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
-    return is_pipe and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
-
-
 class DefaultSelector(_stdlib._BaseSelectorImpl):
     """A selector over the mechanism that is named by `events`, for example `"rt-signal:dequeue=one"`.
 
@@ -116,16 +108,12 @@ class DefaultSelector(_stdlib._BaseSelectorImpl):
     def _watch(self, fd, events):
         if self._is_inherited:
             self._reopen()
-        if self._poller.watches_all:
-            self._poller.set(fd, interest(events))
-            return
         try:
-            if not _is_writing_end(fd):
-                self._poller.set(fd, interest(events))
-                return
+            self._poller.set(fd, interest(events))
         except PermissionError:
-            pass
-        self._unwatchable[fd] = events
+            if self._poller.watches_all:
+                raise
+            self._unwatchable[fd] = events
 
     def unregister(self, fileobj):
         key = super().unregister(fileobj)

@@ -21,7 +21,10 @@
 //! f) Urgent data of TCP raises a signal before poll(2) reports it, and an ordinary one afterwards.
 //!    With an interest in priority data, every signal schedules a check. The kernel also sends
 //!    SIGURG, which is ignored unless the program handles it.
-//! g) No descriptor is passed over: the schedule is first in, first out, and a ready descriptor
+//! g) The writer of a pipe whose reader has left gets the signal of buffer space, and poll(2) reports an
+//!    error. The signal schedules a check, whatever the interest is. Sockets raise it only after a write
+//!    returned EAGAIN.
+//! h) No descriptor is passed over: the schedule is first in, first out, and a ready descriptor
 //!    beyond the caller's `max` goes to its end.
 
 use std::collections::VecDeque;
@@ -197,6 +200,9 @@ impl Table {
         let readiness = signal.readiness.restrict_to(entry.interest);
         let has_priority = entry.interest.contains(Interest::PRIORITY); // (f)
         if readiness.is_empty() && !has_priority {
+            if signal.readiness.is_writable() {
+                self.schedule_check(signal.fd); // (g)
+            }
             return;
         }
         let event = self.batch.get(entry.batch_index as usize);

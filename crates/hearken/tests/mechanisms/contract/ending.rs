@@ -239,3 +239,18 @@ pub(crate) fn a_pipe_without_readers_is_writable(mut watch: Watch) {
         assert_eq!(readiness, Readiness::WRITABLE | expected);
     }
 }
+
+pub(crate) fn a_pipe_that_loses_its_readers_ends_a_wait(mut watch: Watch) {
+    for (interest, full) in [(READ, false), (READ, true), (WRITE, true)] {
+        let (peer, source) = pipe();
+        if full {
+            fill(&source);
+        }
+        let token = watch.add(source, interest);
+        watch.quiet();
+        drop(peer);
+        let expected = reported(&watch, Readiness::ERROR);
+        assert!(watch.next(token).contains(expected), "{interest:?} {full}");
+        watch.0.remove(token).unwrap();
+    }
+}

@@ -78,7 +78,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_refused_connect_is_writable
             a_completed_connect_is_writable
             a_pipe_without_writers_is_readable
-            a_pipe_without_readers_is_writable;
+            a_pipe_without_readers_is_writable
+            a_pipe_that_loses_its_readers_ends_a_wait;
         closing:
             a_number_reused_after_closing_is_new
             a_number_reused_after_revoking_is_new

@@ -82,7 +82,7 @@ impl Table {
             entry.batch_index = self.batch.len() as u32;
             self.batch.push(Event { token: entry.token, readiness });
         } else {
-            return self.schedule_check(fd); // (g)
+            return self.schedule_check(fd); // (h)
         }
         entry.stamp = self.epoch; // (b)
     }
