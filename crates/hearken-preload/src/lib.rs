@@ -36,6 +36,7 @@ mod descriptors;
 mod device;
 mod epoll;
 mod files;
+mod own_poller;
 mod poll;
 mod real;
 mod select;

@@ -14,15 +14,14 @@ use hearken::queue::Poller;
 use hearken::{Event, Interest};
 
 use crate::epoll::milliseconds;
+use crate::own_poller::OwnPoller;
 use crate::{
     Inside, cannot_open, emulate, errno, files, last_errno, mechanism, provided, real, report,
 };
 
 /// The set of a thread.
 struct PollSet {
-    poller: Poller,
-    /// The forks before the process that opened it.
-    forks: u32,
+    poller: OwnPoller,
     watched: HashMap<RawFd, Watched>,
     /// The number of calls.
     calls: u32,
@@ -57,7 +56,8 @@ impl PollSet {
             Refused::Descriptor
         })?;
         let (watched, events) = (HashMap::new(), Vec::new());
-        Ok(PollSet { poller, forks: files::forks(), watched, calls: 0, events })
+        let poller = OwnPoller::new(poller);
+        Ok(PollSet { poller, watched, calls: 0, events })
     }
 
     /// Makes the list the content of the set. Removes descriptors before it adds others: they may
@@ -147,7 +147,7 @@ pub(crate) fn duration(time: Option<&libc::timespec>) -> Result<Option<Duration>
 }
 
 /// Calls the kernel's poll(2).
-fn check(
+pub(crate) fn check(
     list: &mut [libc::pollfd],
     timeout: Option<Duration>,
     mask: Option<&libc::sigset_t>,
@@ -185,9 +185,8 @@ pub(crate) fn wait(
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let waited = SET.try_with(|set| match set.try_borrow_mut() {
         Ok(mut set) => {
-            if set.as_ref().is_some_and(|set| set.forks != files::forks()) {
-                // Its parent's registrations stay.
-                std::mem::forget(set.take());
+            if set.as_ref().is_some_and(|set| set.poller.is_inherited()) {
+                *set = None;
             }
             let set = match &mut *set {
                 Some(set) => set,

@@ -21,12 +21,16 @@ use hearken::mechanism::{SignalMask, Trigger};
 use hearken::queue::Poller;
 use hearken::{Event, Interest};
 
-use crate::{cannot_open, errno, files, last_errno, mechanism, real, report};
+use crate::own_poller::OwnPoller;
+use crate::{cannot_open, errno, files, last_errno, mechanism, poll, real, report};
 
 /// The largest batch, and the smallest that a mechanism is asked for. Events that the program does
 /// not take come first in the next wait.
 const MAX_BATCH: usize = 1 << 16;
 const MIN_BATCH: usize = 64;
+
+/// The time between checks of all entries while the mechanism cannot be opened.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 const EPOLLET: u32 = libc::EPOLLET as u32;
 const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
@@ -77,9 +81,7 @@ impl Entry {
 #[derive(Default)]
 struct Inner {
     entries: HashMap<RawFd, Entry>,
-    poller: Option<Arc<Poller>>,
-    /// The forks before the process that opened `poller`.
-    forks: u32,
+    poller: Option<Arc<OwnPoller>>,
     /// Descriptors to check in the next wait. They may repeat, or have left the set.
     active: Vec<RawFd>,
     /// The number of checks.
@@ -114,9 +116,8 @@ impl Set {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.poller.is_some() && inner.forks != files::forks() {
-            // Its parent's registrations stay: dropping it would revoke them.
-            std::mem::forget(inner.poller.take());
+        if inner.poller.as_ref().is_some_and(|poller| poller.is_inherited()) {
+            inner.poller = None;
         }
         inner
     }
@@ -234,23 +235,39 @@ impl Set {
         ready: &mut Vec<Ready>,
     ) -> Result<(), c_int> {
         let mut events: Vec<Event<u64>> = Vec::new();
+        let mut is_first = true;
         loop {
-            let (poller, has_active) = {
+            let (opened, has_active) = {
                 let mut inner = self.lock();
-                let poller = inner.open(number)?;
-                (poller, !inner.active.is_empty())
+                let opened = inner.open(number);
+                if opened.is_err() {
+                    inner.active = inner.entries.keys().copied().collect();
+                }
+                (opened, !inner.active.is_empty())
             };
             let remaining = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let timeout = if has_active { Some(Duration::ZERO) } else { remaining };
-            match poller.wait(&mut events, max.max(MIN_BATCH), timeout, mask) {
-                Ok(()) => {}
-                Err(error) if errno(&error) == libc::EPERM && poller.is_bound() => {
-                    // It belongs to the thread that opened it.
-                    self.lock().poller = None;
-                    continue;
+            match opened {
+                Ok(poller) => {
+                    let timeout = if has_active { Some(Duration::ZERO) } else { remaining };
+                    match poller.wait(&mut events, max.max(MIN_BATCH), timeout, mask) {
+                        Ok(()) => {}
+                        Err(error) if errno(&error) == libc::EPERM && poller.is_bound() => {
+                            // It belongs to the thread that opened it.
+                            self.lock().poller = None;
+                            continue;
+                        }
+                        Err(error) => return Err(errno(&error)),
+                    }
                 }
-                Err(error) => return Err(errno(&error)),
+                Err(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                    // poll(2) checks all entries until there are resources for the mechanism.
+                    let interval = if is_first { Duration::ZERO } else { INTERVAL };
+                    let interval = remaining.map_or(interval, |remaining| remaining.min(interval));
+                    poll::check(&mut [], Some(interval), mask.map(SignalMask::as_raw))?;
+                }
+                Err(errno) => return Err(errno),
             }
+            is_first = false;
             let mut inner = self.lock();
             inner.check(number, self.is_device, &events, max, ready)?;
             if inner.filled {
@@ -266,7 +283,7 @@ impl Set {
 
 impl Inner {
     /// Returns the poller. Opens it if necessary.
-    fn open(&mut self, number: RawFd) -> Result<Arc<Poller>, c_int> {
+    fn open(&mut self, number: RawFd) -> Result<Arc<OwnPoller>, c_int> {
         if let Some(poller) = &self.poller {
             return Ok(poller.clone());
         }
@@ -275,9 +292,9 @@ impl Inner {
             Trigger::OneShot => Poller::open_level,
             Trigger::Level | Trigger::Edge => Poller::open,
         };
-        let poller = Arc::new(open(spec).map_err(|error| cannot_open(&error))?);
+        let poller = open(spec).map_err(|error| cannot_open(&error))?;
+        let poller = Arc::new(OwnPoller::new(poller));
         self.poller = Some(poller.clone());
-        self.forks = files::forks();
         let stale = |(fd, entry): (&RawFd, &Entry)| {
             (entry.generation != files::generation(*fd)).then_some(*fd)
         };

@@ -56,7 +56,7 @@ impl SignalMask {
     }
 
     /// Returns the mask as the C library stores it. The kernel reads its first eight bytes.
-    pub(super) fn as_raw(&self) -> &libc::sigset_t {
+    pub fn as_raw(&self) -> &libc::sigset_t {
         &self.0
     }
 
