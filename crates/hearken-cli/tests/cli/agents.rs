@@ -227,7 +227,10 @@ fn agents_receive_the_files_of_a_plan() {
             HEARKEN
         ),
     );
-    printed(&[&load[..], &["--on", "local:2", "--agent-binary", &binary]].concat());
+    // An agent that starts late fails.
+    let agents = ["--on", "local:2", "--start-in", "5s", "--agent-binary", &binary, "--json", "-"];
+    let result: Value = serde_json::from_str(&printed(&[&load[..], &agents].concat())).unwrap();
+    server.logged(result["requests"]["replies"].as_u64().unwrap());
     let log = fs::read_to_string(&server.log).unwrap();
     assert!(log.contains("GET /1b ") && log.contains("GET /other "), "{log}");
 

@@ -81,10 +81,9 @@ fn check(behaviour: Behaviour, events: &str, per_connection: Option<u32>) {
             assert_eq!(report.errors, Errors { other: all, ..none }, "{context}");
         }
         _ if behaviour.never_completes() => {
+            // A generator without CPU time misses the others, even all of them.
             let client_timo = all - report.requests.missed;
             assert_eq!(report.errors, Errors { client_timo, ..none }, "{context}");
-            // A generator without CPU time misses the others.
-            assert!(client_timo > 0, "{context}");
         }
         _ => {
             assert_eq!(report.errors, Errors { conn_reset: all, ..none }, "{context}");
