@@ -163,11 +163,33 @@ mod tests {
     use crate::plan::Available;
 
     fn planned() -> Vec<PlannedExperiment> {
+        let mut all = all_planned();
+        all.retain(|planned| ["quick", "overhead"].contains(&&*planned.experiment.name));
+        all
+    }
+
+    fn all_planned() -> Vec<PlannedExperiment> {
         let mechanisms = ["select", "poll", "epoll-edge"].map(String::from).to_vec();
         let available = Available { recipes: crate::recipe::builtin().unwrap(), mechanisms };
-        let builtin = experiment::builtin().unwrap();
-        let chosen = builtin.into_iter().filter(|e| ["quick", "overhead"].contains(&&*e.name));
-        chosen.map(|e| PlannedExperiment::new(e, &available).unwrap()).collect()
+        let builtin = experiment::builtin().unwrap().into_iter();
+        builtin.map(|e| PlannedExperiment::new(e, &available).unwrap()).collect()
+    }
+
+    #[test]
+    fn claims_fit_their_time_budgets() {
+        for (paper, minutes, least) in [("", 120, 58), ("GB04", 15, 15)] {
+            let mut claims: Vec<Claim> = crate::claims::all().unwrap();
+            claims.retain(|claim| claim.id.starts_with(paper));
+            let is_needed = |planned: &PlannedExperiment| {
+                claims.iter().any(|c| c.experiment.as_ref() == Some(&planned.experiment.name))
+            };
+            let mut experiments = all_planned();
+            experiments.retain(is_needed);
+            experiments.iter_mut().for_each(PlannedExperiment::add_noise_floor);
+            assert!(experiments.iter().all(|planned| planned.experiment.repetitions >= 5));
+            let (kept, left) = fit(&experiments, &claims, Duration::from_secs(60 * minutes));
+            assert!(kept.len() >= least, "{paper}: {} kept, {left:?} left out", kept.len());
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl RunConfig {
     }
 
     /// Returns the rows that fit into a time budget, and the others.
-    fn rows(&self, budget: Duration) -> (Vec<Row>, Vec<Row>) {
+    pub(crate) fn rows(&self, budget: Duration) -> (Vec<Row>, Vec<Row>) {
         budget::fit(&self.experiments, &self.claims, budget)
     }
 }

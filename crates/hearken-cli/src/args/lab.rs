@@ -114,6 +114,9 @@ pub(crate) struct RunArgs {
     /// Check the experiments and exit
     #[arg(long)]
     pub(crate) check: bool,
+    /// Print the measurements, their estimated time and what is left out, and exit
+    #[arg(long)]
+    pub(crate) plan: bool,
     /// Report instructions instead of time, on a machine emulated by NAME; see scripts/peers-emulated
     #[arg(long, hide = true, value_name = "NAME")]
     pub(crate) clock_is_instructions: Option<String>,

@@ -54,15 +54,6 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         print(&format!("{} valid\n", names.join(", ")));
         return Ok(ExitCode::SUCCESS);
     }
-    // Fails before the experiments instead of after them.
-    fs::create_dir_all(&args.out).map_err(|error| {
-        Failure::usage(format!("cannot create directory '{}': {error}", args.out.display()))
-    })?;
-    let header = Header::new(words, args.seed, &experiments);
-    let journal = match resumed {
-        true => Journal::resume(&args.out, &header),
-        false => Journal::create(&args.out, header),
-    };
     let config = RunConfig {
         executable: std::env::current_exe().map_err(Failure::runtime)?,
         command_line: match args.clock_is_instructions {
@@ -75,6 +66,19 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         emulator: args.clock_is_instructions,
         claims,
         time_budget: args.time_budget,
+    };
+    if args.plan {
+        print(&hearken_lab::forecast(&config));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Fails before the experiments instead of after them.
+    fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::usage(format!("cannot create directory '{}': {error}", args.out.display()))
+    })?;
+    let header = Header::new(words, config.seed, &config.experiments);
+    let journal = match resumed {
+        true => Journal::resume(&args.out, &header),
+        false => Journal::create(&args.out, header),
     };
     let stop = stop_flag()?;
     let mut progress = StderrProgress::default();
