@@ -17,6 +17,7 @@ use crate::args::lab::{
 use crate::load::print;
 use crate::{Failure, signals};
 
+mod advise;
 mod run;
 
 /// Exit status that a shell reports for a process terminated by SIGINT.
@@ -25,10 +26,15 @@ const INTERRUPTED: u8 = 130;
 pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     match args.command {
         LabCommand::Run(args) => run::run(*args),
+        LabCommand::Advise(args) => advise::run(&args),
         LabCommand::List(args) => list(&args),
         LabCommand::Print(args) => print_definition(&args),
         LabCommand::Report(args) => report(&args),
         LabCommand::Compare(args) => compare(&args),
+        LabCommand::DelayServer(args) => {
+            let served = hearken_lab::delay_server::run(&args.events, args.listen, args.admin);
+            served.map(|()| ExitCode::SUCCESS).map_err(failure)
+        }
         LabCommand::Launch(args) => launch(&args),
     }
 }
@@ -36,7 +42,7 @@ pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 /// Converts an error of the lab: invalid input is a usage error.
 fn failure(error: LabError) -> Failure {
     match error {
-        LabError::Config(_) => Failure::usage(error),
+        LabError::Config(_) | LabError::Workload(_) => Failure::usage(error),
         error => Failure::runtime(error),
     }
 }

@@ -12,6 +12,10 @@ pub enum LabError {
     #[error("invalid experiment: {0}")]
     Config(String),
 
+    /// The description of a workload is invalid, or no server is able to serve it.
+    #[error("invalid workload: {0}")]
+    Workload(String),
+
     /// An operation on a file failed.
     #[error("cannot {action} '{}': {source}", path.display())]
     File {

@@ -10,10 +10,12 @@
 //! executed in random order, so that a drift of the machine affects all measurements equally.
 
 mod accounting;
+pub mod advise;
 mod budget;
 pub mod claims;
 pub mod compare;
 mod counters;
+pub mod delay_server;
 mod error;
 mod executor;
 pub mod experiment;

@@ -130,6 +130,7 @@ const BUILTIN: &[&str] = &[
     include_str!("../recipes/hearken-uring.toml"),
     include_str!("../recipes/serve.toml"),
     include_str!("../recipes/serve-metrics.toml"),
+    include_str!("../recipes/delay.toml"),
     include_str!("../recipes/floor.toml"),
     include_str!("../recipes/floor-close.toml"),
     include_str!("../recipes/floor-threads.toml"),

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::delay_server;
+
 /// Time limit of each system call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -23,9 +25,35 @@ const COUNTERS: &[(&str, &str, f64)] = &[
     ("accepts", "hearken_connections_accepted_total", 1.0),
 ];
 
-/// Values of counters by figure.
+/// Stages of the delay of notifications, and the figures of their percentiles.
+const DELAYS: [(&str, [(&str, f64); 4]); 2] = [
+    (
+        "dequeue",
+        [
+            ("dequeue_delay_p50_ns", 0.5),
+            ("dequeue_delay_p90_ns", 0.9),
+            ("dequeue_delay_p99_ns", 0.99),
+            ("dequeue_delay_p999_ns", 0.999),
+        ],
+    ),
+    (
+        "handler",
+        [
+            ("handler_delay_p50_ns", 0.5),
+            ("handler_delay_p90_ns", 0.9),
+            ("handler_delay_p99_ns", 0.99),
+            ("handler_delay_p999_ns", 0.999),
+        ],
+    ),
+];
+
+/// Values of counters by figure, and histograms.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ServerMetrics(BTreeMap<&'static str, f64>);
+pub(crate) struct ServerMetrics {
+    counters: BTreeMap<&'static str, f64>,
+    /// Cumulative counts by upper bound in seconds, by stage.
+    delays: BTreeMap<&'static str, Vec<(f64, f64)>>,
+}
 
 impl ServerMetrics {
     /// Requests the metrics page from a port on this machine.
@@ -47,30 +75,61 @@ impl ServerMetrics {
 
     /// Adds up the values of each counter over its labels.
     fn parse(page: &str) -> ServerMetrics {
-        let mut values = BTreeMap::new();
+        let mut metrics = ServerMetrics::default();
         for line in page.lines() {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let name = series.split('{').next().unwrap_or(series);
             let known = COUNTERS.iter().find(|(_, counter, _)| *counter == name);
             if let (Some((figure, _, factor)), Ok(value)) = (known, value.parse::<f64>()) {
-                *values.entry(*figure).or_default() += value * factor;
+                *metrics.counters.entry(*figure).or_default() += value * factor;
+            } else if name.strip_suffix("_bucket") == Some(delay_server::METRIC)
+                && let (Some(stage), Some(bound)) = (label(series, "stage"), label(series, "le"))
+                && let Some((stage, _)) = DELAYS.iter().find(|(name, _)| *name == stage)
+                && let (Ok(bound), Ok(value)) = (bound.parse(), value.parse())
+            {
+                metrics.delays.entry(*stage).or_default().push((bound, value));
             }
         }
-        ServerMetrics(values)
+        metrics
     }
 
     /// Returns the increase of each counter since `earlier`.
     pub(crate) fn since(&self, earlier: &ServerMetrics) -> BTreeMap<&'static str, f64> {
         let increase = |(name, value): (&&'static str, &f64)| {
-            let before = earlier.0.get(name).copied().unwrap_or(0.0);
+            let before = earlier.counters.get(name).copied().unwrap_or(0.0);
             (*name, (value - before).max(0.0))
         };
-        let mut figures: BTreeMap<&'static str, f64> = self.0.iter().map(increase).collect();
+        let mut figures: BTreeMap<&'static str, f64> = self.counters.iter().map(increase).collect();
+        for (stage, percentiles) in DELAYS {
+            let (now, before) = (self.delays.get(stage), earlier.delays.get(stage));
+            let Some((now, before)) = now.zip(before) else { continue };
+            let buckets: Vec<(f64, f64)> = now
+                .iter()
+                .zip(before)
+                .map(|((bound, now), (_, before))| (*bound, now - before))
+                .collect();
+            for (figure, share) in percentiles {
+                figures.extend(percentile(&buckets, share).map(|seconds| (figure, seconds * 1e9)));
+            }
+        }
         if let (Some(all), Some(waits)) = (figures.get("event_syscalls"), figures.get("waits")) {
             figures.insert("interest_syscalls", (all - waits).max(0.0));
         }
         figures
     }
+}
+
+/// Returns the value of a label.
+fn label<'a>(series: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = series.split_once(&format!("{name}=\""))?;
+    rest.split('"').next()
+}
+
+/// Returns the upper bound below which a share of the values lies, from cumulative counts.
+fn percentile(buckets: &[(f64, f64)], share: f64) -> Option<f64> {
+    let all = buckets.last().map(|(_, count)| *count).filter(|&count| count > 0.0)?;
+    let (bound, _) = buckets.iter().find(|(_, count)| *count >= all * share)?;
+    bound.is_finite().then_some(*bound)
 }
 
 #[cfg(test)]
@@ -88,6 +147,24 @@ mod tests {
         let since = metrics.since(&ServerMetrics::default());
         assert_eq!(since, BTreeMap::from([("events", 12.0), ("wait_cpu_ns", 2.5e8)]));
         assert_eq!(metrics.since(&metrics)["events"], 0.0);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_values_since() {
+        let page = |counts: [u32; 3]| {
+            let line = |(bound, count): (&str, u32)| {
+                let metric = delay_server::METRIC;
+                format!("{metric}_bucket{{stage=\"dequeue\",le=\"{bound}\"}} {count}\n")
+            };
+            let lines = ["0.000001", "0.000002", "+Inf"].into_iter().zip(counts).map(line);
+            ServerMetrics::parse(&lines.collect::<String>())
+        };
+        let since = page([5, 109, 110]).since(&page([5, 10, 10]));
+        assert_eq!(since["dequeue_delay_p50_ns"].round(), 2000.0);
+        assert_eq!(since["dequeue_delay_p99_ns"].round(), 2000.0);
+        // Beyond the last bound.
+        assert!(!since.contains_key("dequeue_delay_p999_ns"));
+        assert_eq!(page([1, 1, 1]).since(&page([1, 1, 1])), BTreeMap::new());
     }
 
     #[test]

@@ -37,8 +37,9 @@ pub use target::Target;
 use crate::counters::{Counters, Counts};
 use crate::error::LabError;
 use cgroup::{Cgroup, CpuMeter};
+pub(crate) use descriptors::socket_inode;
 use members::Members;
-use target::watch_error;
+pub(crate) use target::watch_error;
 use usage::UsageTracker;
 
 /// A server whose resource usage is sampled.

@@ -1,6 +1,7 @@
 //! The arguments of `hearken lab`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub(crate) struct LabArgs {
 pub(crate) enum LabCommand {
     /// Run experiments, built in or from files
     Run(Box<RunArgs>),
+    /// Measure which mechanism and model fit a workload
+    Advise(AdviseArgs),
     /// List experiments and recipes
     List(ListArgs),
     /// Print an experiment or a recipe
@@ -29,6 +32,9 @@ pub(crate) enum LabCommand {
     Report(ReportArgs),
     /// Compare the results of two runs
     Compare(CompareArgs),
+    /// Serve one byte and measure the delay of notifications
+    #[command(hide = true)]
+    DelayServer(DelayServerArgs),
     /// Run a program that ends with its parent
     #[command(hide = true)]
     Launch(LaunchArgs),
@@ -122,6 +128,42 @@ pub(crate) struct RunArgs {
     pub(crate) clock_is_instructions: Option<String>,
 }
 
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab advise shop.toml
+      Measure the mechanisms under this workload; write the results to ./lab.
+  hearken lab advise --observe 4242
+      Observe the connections of a server for a minute, then measure the mechanisms under its workload.
+
+docs/lab.md documents the file of a workload.")]
+pub(crate) struct AdviseArgs {
+    /// File of the workload
+    #[arg(value_name = "FILE", required_unless_present = "observe")]
+    pub(crate) workload: Option<PathBuf>,
+    /// Observe the workload of a running server with this process identifier
+    #[arg(long, value_name = "PID", conflicts_with = "workload")]
+    pub(crate) observe: Option<i32>,
+    /// Time for which a server is observed
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_time)]
+    pub(crate) observe_for: Duration,
+    /// Duration of each measurement
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    pub(crate) trial: String,
+    /// Repetitions of the decision
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) repetitions: u32,
+    /// Candidates, separated by commas [default: all mechanisms and models]
+    #[arg(long = "server", value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) servers: Vec<String>,
+    /// Output directory of the results
+    #[arg(long, value_name = "DIR", default_value = "lab")]
+    pub(crate) out: PathBuf,
+    /// Seed of the random order of measurements
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
 /// Parses a duration such as `15m`.
 fn parse_time(text: &str) -> Result<Duration, String> {
     hearken_lab::parse_duration(text).ok_or_else(|| "expected a duration, such as 15m".to_owned())
@@ -201,6 +243,19 @@ pub(crate) struct CompareArgs {
     /// Write the comparison as JSON to this file; '-' is standard output, without the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct DelayServerArgs {
+    /// Address of the server
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: SocketAddr,
+    /// Address of the metrics page
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) admin: SocketAddr,
+    /// Event mechanism
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) events: String,
 }
 
 #[derive(Args)]

@@ -160,8 +160,13 @@ fn available(args: &RunArgs) -> Result<Available, Failure> {
         recipes.push(Recipe::read(path).map_err(Failure::usage)?);
     }
     recipes.extend(hearken_lab::builtin_recipes().map_err(Failure::runtime)?);
-    let mechanisms = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
-    Ok(Available { recipes, mechanisms: mechanisms.map(str::to_owned).collect() })
+    Ok(Available { recipes, mechanisms: mechanisms() })
+}
+
+/// Returns the mechanisms that this kernel offers.
+pub(super) fn mechanisms() -> Vec<String> {
+    let available = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
+    available.map(str::to_owned).collect()
 }
 
 /// Applies the arguments to an experiment.

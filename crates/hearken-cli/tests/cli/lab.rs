@@ -105,6 +105,32 @@ fn interrupted_run_leaves_no_process_and_is_resumed() {
 }
 
 #[test]
+fn advice_for_a_workload_ends_with_a_command_line() {
+    let out = TempDir::new().unwrap();
+    let file = out.path().join("mine.toml");
+    let (path, directory) = (file.to_str().unwrap(), out.path().to_str().unwrap());
+    let advise = ["lab", "advise", path, "--out", directory];
+    fs::write(&file, "connections = 30\nrate = 200\nactive = 0.5\n").unwrap();
+    fails_with(&advise, "did you mean 'active-share'?");
+    fs::write(
+        &file,
+        "connections = 30\nrate = 200\nactive-share = 0.1\nrequests-per-connection = 2\n\
+         sizes = [{ bytes = 10 }, { bytes = 2000 }]\n",
+    )
+    .unwrap();
+    let short = ["--trial", "100ms", "--repetitions", "2", "--server", "poll,epoll-edge"];
+    let output = run(&[&advise[..], &short].concat());
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let printed = text(&output.stdout);
+    for part in
+        ["30 connections, 3 of them active", "Next best: ", "hearken serve DIRECTORY --listen"]
+    {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+    assert!(out.path().join("decision/report.html").exists());
+}
+
+#[test]
 fn loads_of_builtin_experiments_are_valid() {
     for experiment in hearken_lab::builtin_experiments().unwrap() {
         let output = run(&["lab", "run", &experiment.name, "--check"]);

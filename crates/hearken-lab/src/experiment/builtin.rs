@@ -19,7 +19,9 @@ const FILES: &[(&str, &str)] = &[
     ("locality.toml", include_str!("../../experiments/locality.toml")),
     ("waits.toml", include_str!("../../experiments/waits.toml")),
     ("calls.toml", include_str!("../../experiments/calls.toml")),
+    ("delay.toml", include_str!("../../experiments/delay.toml")),
     ("throttle.toml", include_str!("../../experiments/throttle.toml")),
+    ("advise.toml", include_str!("../../experiments/advise.toml")),
     ("proxies.toml", include_str!("../../experiments/proxies.toml")),
 ];
 

@@ -50,6 +50,14 @@ pub(crate) const PASS_FIGURES: &[&str] = &[
     "interest_syscalls",
     "wait_cpu_ns",
     "accepts",
+    "dequeue_delay_p50_ns",
+    "dequeue_delay_p90_ns",
+    "dequeue_delay_p99_ns",
+    "dequeue_delay_p999_ns",
+    "handler_delay_p50_ns",
+    "handler_delay_p90_ns",
+    "handler_delay_p99_ns",
+    "handler_delay_p999_ns",
 ];
 /// Figures of a session: a server with its idle connections.
 pub(crate) const SESSION_FIGURES: &[&str] = &[

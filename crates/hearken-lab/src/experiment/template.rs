@@ -22,6 +22,12 @@ impl TryFrom<toml::Value> for Template {
     }
 }
 
+impl From<String> for Template {
+    fn from(text: String) -> Template {
+        Template(text)
+    }
+}
+
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
