@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -73,34 +73,76 @@ fn quick_compares_mechanisms() {
 #[test]
 fn interrupted_run_leaves_no_process_and_is_resumed() {
     let out = TempDir::new().unwrap();
-    let path = out.path().to_str().unwrap();
-    for signal in [Signal::INT, Signal::KILL] {
-        let mut args = vec!["lab", "run", "quick", "--server", "poll", "--set", "idle=0,20"];
-        args.extend(["--set", "rate=300", "--set", "duration=100ms", "--set", "warm-up=50ms"]);
-        args.extend(["--repetitions", "2", "--out", path]);
-        let mut lab = hearken(&args);
-        lab.env("TMPDIR", out.path());
-        let mut lab = lab.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        // The first line appears when the first measurement begins, the second when it has ended.
-        let mut lines = BufReader::new(lab.stderr.take().unwrap()).lines();
-        let _ = (lines.next(), lines.next());
-        kill_process(Pid::from_child(&lab), signal).unwrap();
-        let status = lab.wait().unwrap();
-        if signal == Signal::INT {
-            assert_eq!(status.code(), Some(130));
-            assert_eq!(results(out.path())["complete"], false);
+    let mut lab = start_short_run(out.path());
+    // The first line appears when the first measurement begins, the second when it has ended.
+    let mut lines = BufReader::new(lab.stderr.take().unwrap()).lines();
+    let _ = (lines.next(), lines.next());
+    kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(130));
+    assert_eq!(results(out.path())["complete"], false);
+    check_resumption(out.path());
+}
+
+#[test]
+fn run_killed_at_any_moment_leaves_no_process_and_is_resumed() {
+    check_kills(3);
+}
+
+#[test]
+#[ignore = "takes ten minutes"]
+fn run_killed_at_a_hundred_moments_leaves_no_process_and_is_resumed() {
+    check_kills(100);
+}
+
+/// Kills runs at random moments.
+fn check_kills(kills: u64) {
+    for kill in 0..kills {
+        let out = TempDir::new().unwrap();
+        let mut lab = start_short_run(out.path());
+        let mut random = fastrand::Rng::with_seed(kill);
+        std::thread::sleep(Duration::from_millis(random.u64(..2500)));
+        let signal = [Signal::KILL, Signal::TERM][random.usize(..2)];
+        let pid = Pid::from_child(&lab);
+        let is_running = lab.try_wait().unwrap().is_none();
+        if is_running {
+            kill_process(pid, signal).unwrap();
         }
-        // The kernel kills the processes of a lab that was killed, at its own pace.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while children_remain(out.path()) {
-            assert!(Instant::now() < deadline, "a process remains");
-            std::thread::sleep(Duration::from_millis(10));
+        lab.wait().unwrap();
+        match out.path().join("journal.jsonl").exists() {
+            true => check_resumption(out.path()),
+            // The run had not begun.
+            false => wait_for_children(out.path()),
         }
-        let output = run(&["lab", "run", "--resume", path]);
-        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-        let results = results(out.path());
-        assert_eq!(results["complete"], true);
-        assert_eq!(results["experiments"][0]["samples"].as_array().unwrap().len(), 4);
+    }
+}
+
+/// Starts a run with four measurements in a directory, which identifies its processes.
+fn start_short_run(out: &Path) -> Child {
+    let path = out.to_str().unwrap();
+    let mut args = vec!["lab", "run", "quick", "--server", "poll", "--set", "idle=0,20"];
+    args.extend(["--set", "rate=300", "--set", "duration=100ms", "--set", "warm-up=50ms"]);
+    args.extend(["--repetitions", "2", "--out", path]);
+    let mut lab = hearken(&args);
+    lab.env("TMPDIR", out).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Checks that no process of a run is left, and that it can be completed.
+fn check_resumption(out: &Path) {
+    wait_for_children(out);
+    let output = run(&["lab", "run", "--resume", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let results = results(out);
+    assert_eq!(results["complete"], true);
+    assert_eq!(results["experiments"][0]["samples"].as_array().unwrap().len(), 4);
+}
+
+/// Waits until no process of a run is left. The kernel kills the processes of a lab that was killed, at its own
+/// pace.
+fn wait_for_children(out: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while children_remain(out) {
+        assert!(Instant::now() < deadline, "a process remains");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
