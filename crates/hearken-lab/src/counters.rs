@@ -196,18 +196,19 @@ impl CounterSet {
     }
 }
 
+/// Returns the id of the calling thread.
+pub(crate) fn own_thread() -> [i32; 1] {
+    [rustix::thread::gettid().as_raw_nonzero().get()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn this_thread() -> [i32; 1] {
-        [rustix::thread::gettid().as_raw_nonzero().get()]
-    }
-
     /// Uses the code path of the hardware counters with an event that every kernel supports.
     #[test]
     fn software_event_is_counted_or_unavailable_with_a_hint() {
-        match CounterSet::attach(Event::TaskClock, CounterScope::Threads(&this_thread())) {
+        match CounterSet::attach(Event::TaskClock, CounterScope::Threads(&own_thread())) {
             Ok(mut counters) => {
                 let mut x = 1u64;
                 for _ in 0..1_000_000 {
@@ -223,13 +224,13 @@ mod tests {
     #[test]
     fn every_counter_is_counted_or_reported_once() {
         let mut unavailable = Vec::new();
-        let first = Counters::attach_all(CounterScope::Threads(&this_thread()), &mut unavailable);
+        let first = Counters::attach_all(CounterScope::Threads(&own_thread()), &mut unavailable);
         for _ in 0..100 {
             rustix::thread::sched_yield();
         }
         let counts = first.finish();
         let count = unavailable.len();
-        Counters::attach_all(CounterScope::Threads(&this_thread()), &mut unavailable);
+        Counters::attach_all(CounterScope::Threads(&own_thread()), &mut unavailable);
         assert_eq!(unavailable.len(), count, "an unavailable counter was recorded twice");
         let counted =
             [counts.instructions_user, counts.instructions_kernel, counts.cycles, counts.syscalls];
@@ -243,7 +244,7 @@ mod tests {
     fn descendants_are_counted() {
         let Ok(mut counters) = CounterSet::attach(
             Event::TaskClock,
-            CounterScope::ThreadsAndDescendants(&this_thread()),
+            CounterScope::ThreadsAndDescendants(&own_thread()),
         ) else {
             return;
         };

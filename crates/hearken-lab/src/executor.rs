@@ -169,8 +169,10 @@ impl ProcessExecutor {
         let name = planned.experiment.name.clone();
         let origin = match &planned.origin {
             Some(recipe) => {
-                let context =
-                    StartContext { is_together: planned.is_together(), ..StartContext::default() };
+                let context = StartContext {
+                    placement: planned.experiment.placement,
+                    ..StartContext::default()
+                };
                 let directory = format!("{name}.origin");
                 let environment = &self.environment;
                 Some(Origin::start(&directory, recipe, &context, environment, stop)?)
@@ -292,7 +294,7 @@ impl ProcessExecutor {
             connections: idle + ACTIVE_CONNECTIONS.min(self.environment.descriptors / 4),
             idle,
             origin: prepared.origin.as_ref().map(Origin::address),
-            is_together: planned.is_together(),
+            placement: planned.experiment.placement,
             quota: planned.quota(&variables),
             variables,
         }

@@ -119,6 +119,8 @@ pub enum PlacementRule {
     Apart,
     /// Server and load generator share a processor in the scheduling class SCHED_BATCH.
     Together,
+    /// The server has half of the processors, the load generator the others.
+    Halves,
 }
 
 /// Requirements of the machine. An experiment whose requirements are not met is left out.
@@ -131,6 +133,9 @@ pub struct Requirements {
     /// Minimum limit on descriptors per process.
     #[serde(default)]
     pub descriptors: u64,
+    /// Whether instructions must be counted, in an emulated machine if this one does not count them.
+    #[serde(default)]
+    pub counts: bool,
     /// Whether eBPF programs must be permitted.
     #[serde(default)]
     pub ebpf: bool,
@@ -376,6 +381,18 @@ pub struct Chart {
     /// Numeric axis of a line chart.
     #[serde(default)]
     pub x: Option<String>,
+    /// Title of the horizontal axis [default: the title of the axis `x`].
+    #[serde(default)]
+    pub x_title: Option<String>,
+    /// Whether the values of `x` are multiples of the saturation, and are shown as rates.
+    #[serde(default)]
+    pub x_rate: bool,
+    /// Servers with lines or rows [default: all].
+    #[serde(default)]
+    pub servers: Vec<String>,
+    /// Values of axes that are shown [default: all].
+    #[serde(default)]
+    pub at: Only,
     /// Axis whose values are the marks of a row.
     #[serde(default)]
     pub levels: Option<String>,

@@ -33,8 +33,8 @@ impl Render for Report {
     }
 
     fn render_svg(&self) -> Vec<(String, String)> {
-        let by_clock = self.emulator.is_some();
-        self.experiments.iter().flat_map(|e| standalone(figures(e, by_clock))).collect()
+        let figures = |e| standalone(figures(e, self.emulator_of(e).is_some()));
+        self.experiments.iter().flat_map(figures).collect()
     }
 
     fn render_text(&self) -> String {

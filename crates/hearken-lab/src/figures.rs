@@ -61,6 +61,37 @@ pub(crate) fn figures(report: &ExperimentReport, by_clock: bool) -> Vec<Figure<L
     all.filter(|figure| !figure.panels.is_empty()).collect()
 }
 
+/// Returns the data of a figure as CSV: a line for each value, with half its confidence interval.
+pub(crate) fn csv(figure: &Figure<LabPanel, String>) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut text = "panel,server,x,value,margin\n".to_owned();
+    let mut line = |panel: &str, server: &str, x: String, value: f64, margin: f64| {
+        let (panel, server) = (quoted(panel), quoted(server));
+        text += &format!("{panel},{server},{x},{value},{margin}\n");
+    };
+    for panel in &figure.panels {
+        match panel {
+            LabPanel::Lines(panel) => {
+                for series in &panel.series {
+                    for point in &series.points {
+                        let x = point.x.to_string();
+                        line(&panel.title, &series.name, x, point.y, point.margin);
+                    }
+                }
+            }
+            LabPanel::Dots(plot) => {
+                for row in &plot.rows {
+                    for (level, mark) in plot.levels.iter().zip(&row.marks) {
+                        let Some(mark) = mark else { continue };
+                        line(&plot.title, &row.name, quoted(level), mark.value, mark.margin);
+                    }
+                }
+            }
+        }
+    }
+    text
+}
+
 /// A figure in the making.
 #[derive(Clone, Copy)]
 struct Drawing<'a> {
@@ -91,7 +122,8 @@ impl Drawing<'_> {
             let extend = |fixed: Vec<(_, _)>| {
                 let with = move |value| [fixed.clone(), vec![(axis, value)]].concat();
                 let only_first = self.rule.first_of.contains(&axis.name);
-                let values = axis.values.iter().take(if only_first { 1 } else { usize::MAX });
+                let values = axis.values.iter().filter(move |value| self.shows(&axis.name, value));
+                let values = values.take(if only_first { 1 } else { usize::MAX });
                 values.map(String::as_str).map(with).collect::<Vec<_>>()
             };
             combinations = combinations.into_iter().flat_map(extend).collect();
@@ -104,8 +136,10 @@ impl Drawing<'_> {
             Ok(value) if axis.values.len() > 1 => format!("{} {}", number(value), axis.title),
             _ => (*value).to_owned(),
         };
-        let is_shown =
-            |axis: &AxisReport| axis.values.len() > 1 && !self.rule.first_of.contains(&axis.name);
+        let is_shown = |axis: &AxisReport| {
+            let values = axis.values.iter().filter(|value| self.shows(&axis.name, value));
+            values.count() > 1 && !self.rule.first_of.contains(&axis.name)
+        };
         let varied = fixed.iter().filter(|(axis, _)| is_shown(axis)).map(name);
         let mut title: Vec<String> = varied.collect();
         let emulated = if self.by_clock { ", emulated" } else { "" };
@@ -115,6 +149,19 @@ impl Drawing<'_> {
             Some(x) => self.lines(metric, fixed, x, title).map(LabPanel::Lines),
             None => self.dots(metric, fixed, title).map(LabPanel::Dots),
         }
+    }
+
+    /// Returns whether a value of an axis is part of the figure.
+    fn shows(&self, axis: &str, value: &str) -> bool {
+        let values = self.rule.at.get(axis);
+        values.is_none_or(|values| values.iter().any(|shown| shown.as_str() == value))
+    }
+
+    /// Returns the servers of the figure, with the index of their style.
+    fn servers(&self) -> impl Iterator<Item = (usize, &crate::results::Participant)> {
+        let is_shown =
+            |name: &String| self.rule.servers.is_empty() || self.rule.servers.contains(name);
+        self.report.servers.iter().enumerate().filter(move |(_, server)| is_shown(&server.name))
     }
 
     fn find(
@@ -139,22 +186,25 @@ impl Drawing<'_> {
         x: &AxisReport,
         title: String,
     ) -> Option<Panel> {
-        let series = self.report.servers.iter().enumerate().map(|(style, server)| {
+        let factor = if self.rule.x_rate { self.report.saturation.unwrap_or(1.0) } else { 1.0 };
+        let series = self.servers().map(|(style, server)| {
             let point = |value: &String| {
                 let cell = self.find(&server.name, fixed, Some((x, value)))?;
                 let estimate = estimate(cell, metric)?;
                 Some(Point {
-                    x: value.parse().ok()?,
+                    x: value.parse::<f64>().ok()? * factor,
                     y: estimate.mean * metric.scale,
                     margin: estimate.margin.unwrap_or(0.0) * metric.scale,
                     hollow: cell.saturated > 0,
                 })
             };
-            let points = x.values.iter().filter_map(point).collect();
+            let values = x.values.iter().filter(|value| self.shows(&x.name, value));
+            let points = values.filter_map(point).collect();
             Series { name: server.name.clone(), style, points }
         });
         let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
-        (!series.is_empty()).then(|| Panel { title, x_title: x.title.clone(), series })
+        let x_title = self.rule.x_title.as_ref().unwrap_or(&x.title).clone();
+        (!series.is_empty()).then_some(Panel { title, x_title, series })
     }
 
     fn dots(
@@ -170,12 +220,15 @@ impl Drawing<'_> {
             Some(Mark { value: estimate.mean * metric.scale, margin })
         };
         let values: Vec<Option<(&AxisReport, &str)>> = match levels {
-            Some(axis) => axis.values.iter().map(|value| Some((axis, value.as_str()))).collect(),
+            Some(axis) => {
+                let shown = axis.values.iter().filter(|value| self.shows(&axis.name, value));
+                shown.map(|value| Some((axis, value.as_str()))).collect()
+            }
             None => vec![None],
         };
         // A level without a mark, such as the memory per idle connection without any, is not shown.
         let is_used = |level: &Option<_>| {
-            self.report.servers.iter().any(|server| mark(&server.name, *level).is_some())
+            self.servers().any(|(_, server)| mark(&server.name, *level).is_some())
         };
         let values: Vec<_> = values.into_iter().filter(is_used).collect();
         let name = |level: &Option<(&AxisReport, &str)>| match level {
@@ -185,11 +238,11 @@ impl Drawing<'_> {
             },
             None => String::new(),
         };
-        let row = |server: &crate::results::Participant| Row {
+        let row = |(_, server): (usize, &crate::results::Participant)| Row {
             name: server.name.clone(),
             marks: values.iter().map(|&level| mark(&server.name, level)).collect(),
         };
-        let rows = self.report.servers.iter().map(row);
+        let rows = self.servers().map(row);
         let rows: Vec<Row> = rows.filter(|row| row.marks.iter().any(Option::is_some)).collect();
         let levels = values.iter().map(name).collect();
         (!rows.is_empty()).then_some(DotPlot { title, levels, rows })

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::figures::Figure;
 use crate::results::Report;
 use crate::svg::plot::Plot;
-use crate::svg::{self, Chart, DARK, LIGHT, plot};
+use crate::svg::{self, DARK, LIGHT, plot};
 use crate::table::Table;
 use crate::units::{mebibytes, number};
 
@@ -27,7 +27,10 @@ main{max-width:62rem;margin:auto;padding:1.5rem 1rem 4rem}\
 main.full{max-width:none;padding:1.5rem clamp(1rem,3vw,3rem) 4rem}\
 h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0;overflow-wrap:anywhere}h2{font-size:1.2rem;margin:2.5rem 0 .5rem}h3{font-size:1rem;margin:1.5rem 0 .3rem}\
 p,li{max-width:46rem}.soft,figcaption{color:var(--soft)}\
-figure{margin:0}.wide{overflow-x:auto}.wide svg{display:block;width:100%;min-width:21rem;\
+figure{margin:0}.figures{display:grid;gap:0 2rem;\
+grid-template-columns:repeat(auto-fit,minmax(min(100%,28rem),1fr))}.figures h3{min-height:3rem}\
+.confirmed{color:#00795a}.refuted{color:#c04c00}.undecided,.not-run{color:var(--soft)}\
+@media screen and (prefers-color-scheme:dark){.confirmed{color:#2bc79b}.refuted{color:#ff8a3d}}.wide{overflow-x:auto}.wide svg{display:block;width:100%;min-width:21rem;\
 max-width:42rem}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap;\
 font-size:.85rem}th,td{padding:.25rem .45rem;text-align:right;border-bottom:1px solid var(--line)}\
@@ -72,19 +75,6 @@ fn document(title: &str, class: Option<&str>, body: &Markup) -> String {
         }
     };
     markup.into_string()
-}
-
-/// Renders the figures with their captions.
-pub(crate) fn sections<P: Chart>(figures: &[Figure<P, String>]) -> Markup {
-    html! {
-        @for figure in figures {
-            h3 { (figure.title) }
-            figure {
-                div.wide { (svg::figure(&figure.title, &figure.panels, None)) }
-                figcaption { (figure.caption) }
-            }
-        }
-    }
 }
 
 /// Renders the figures with their captions, in the full width of the page.

@@ -16,6 +16,7 @@ pub mod claims;
 pub mod compare;
 mod counters;
 pub mod delay_server;
+pub mod emulated;
 mod error;
 mod executor;
 pub mod experiment;

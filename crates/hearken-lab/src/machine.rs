@@ -5,6 +5,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+use crate::experiment::PlacementRule;
 use crate::units::{mebibytes, number};
 
 /// Hardware and kernel of the machine. The host name is not recorded.
@@ -85,6 +86,20 @@ impl Placement {
         Ok(Placement::split((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()))
     }
 
+    /// Returns the processors of a server and of its load generator.
+    pub(crate) fn processors(&self, rule: PlacementRule) -> [Vec<usize>; 2] {
+        let mut all: Vec<usize> = self.server.iter().chain(&self.others).copied().collect();
+        match rule {
+            PlacementRule::Apart => [self.server.clone(), self.others.clone()],
+            PlacementRule::Together => [self.server.clone(), self.server.clone()],
+            PlacementRule::Halves if self.is_shared() => [self.server.clone(), self.others.clone()],
+            PlacementRule::Halves => {
+                let others = all.split_off(all.len() / 2);
+                [all, others]
+            }
+        }
+    }
+
     fn split(mut allowed: Vec<usize>) -> Placement {
         let others = if allowed.len() > 1 { allowed.split_off(1) } else { allowed.clone() };
         Placement { server: allowed, others }
@@ -121,6 +136,9 @@ mod tests {
         let placed = Placement::split(vec![2, 3, 5]);
         assert_eq!(placed, Placement { server: vec![2], others: vec![3, 5] });
         assert!(!placed.is_shared());
+        let placed = Placement::split(vec![1, 2, 3, 4]);
+        assert_eq!(placed.processors(PlacementRule::Halves), [vec![1, 2], vec![3, 4]]);
+        assert_eq!(placed.processors(PlacementRule::Together), [vec![1], vec![1]]);
         assert!(Placement::split(vec![4]).is_shared());
         assert!(!Placement::choose().unwrap().server.is_empty());
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::LabError;
-use crate::experiment::{Template, Variables};
+use crate::experiment::{PlacementRule, Template, Variables};
 use crate::machine::{Placement, cpu_set};
 use crate::plan::{RESERVED_DESCRIPTORS, Server};
 use crate::process::{ChildGuard, LaunchOptions};
@@ -49,16 +49,16 @@ pub(crate) struct StartContext {
     pub(crate) idle: u64,
     /// Address and port of the origin, for proxies.
     pub(crate) origin: Option<String>,
-    /// Whether the load generator uses the processor of the server.
-    pub(crate) is_together: bool,
+    /// Processors of the server and of the load generator.
+    pub(crate) placement: PlacementRule,
     /// Share of one processor that the server may use.
     pub(crate) quota: Option<f64>,
 }
 
 /// Processors and scheduling class of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Schedule<'a> {
-    pub(crate) cpus: &'a [usize],
+    pub(crate) cpus: Vec<usize>,
     /// Whether the class is SCHED_BATCH, in which processes do not preempt each other on wake-up.
     pub(crate) batch: bool,
     /// CPU quota.
@@ -72,7 +72,7 @@ impl Environment {
         program: &Path,
         arguments: &[String],
         log: &str,
-        schedule: Schedule<'_>,
+        schedule: &Schedule<'_>,
         pipe_stdin: bool,
     ) -> Result<ChildGuard, LabError> {
         let mut words: Vec<String> = ["lab", "launch"].map(String::from).to_vec();
@@ -90,23 +90,22 @@ impl Environment {
             executable: &self.hearken,
             arguments: &words,
             name: format!("`{program_name} {}`", arguments.join(" ")),
-            cpus: &cpu_set(schedule.cpus),
+            cpus: &cpu_set(&schedule.cpus),
             stderr: self.scratch.join(format!("{log}.stderr")),
             pipe_stdin,
         })
     }
 
     /// Returns the schedule of a server.
-    pub(crate) fn server_schedule(&self, is_together: bool) -> Schedule<'_> {
-        Schedule { cpus: &self.placement.server, batch: is_together, throttle: None }
+    pub(crate) fn server_schedule(&self, rule: PlacementRule) -> Schedule<'_> {
+        let [cpus, _] = self.placement.processors(rule);
+        Schedule { cpus, batch: rule == PlacementRule::Together, throttle: None }
     }
 
     /// Returns the schedule of a load generator.
-    pub(crate) fn load_schedule(&self, is_together: bool) -> Schedule<'_> {
-        match is_together {
-            true => self.server_schedule(true),
-            false => Schedule { cpus: &self.placement.others, batch: false, throttle: None },
-        }
+    pub(crate) fn load_schedule(&self, rule: PlacementRule) -> Schedule<'_> {
+        let [_, cpus] = self.placement.processors(rule);
+        Schedule { cpus, batch: rule == PlacementRule::Together, throttle: None }
     }
 }
 
@@ -258,9 +257,9 @@ impl Participant {
         let program = find_program(&words[0]).unwrap_or_else(|| PathBuf::from(&words[0]));
         let log = self.dir.file_name().unwrap_or_default().to_string_lossy();
         let throttle = context.quota.map(Throttle::new).transpose()?;
-        let schedule = environment.server_schedule(context.is_together);
+        let schedule = environment.server_schedule(context.placement);
         let schedule = Schedule { throttle: throttle.as_ref(), ..schedule };
-        let guard = environment.launch(&program, &words[1..], &log, schedule, false)?;
+        let guard = environment.launch(&program, &words[1..], &log, &schedule, false)?;
         let deadline = Instant::now() + START_TIMEOUT;
         let addr = SocketAddr::from(([127, 0, 0, 1], port));
         let admin = self.recipe.metrics.as_ref().map(|_| SocketAddr::from(([127, 0, 0, 1], admin)));

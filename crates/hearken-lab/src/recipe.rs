@@ -152,22 +152,21 @@ const BUILTIN: &[&str] = &[
     include_str!("../recipes/proxy/haproxy.toml"),
 ];
 /// Extra files of the built-in recipes.
-const FLOOR: &str = include_str!("../recipes/floor.c");
-const FLOOR_THREADS: &str = include_str!("../recipes/floor-threads.c");
-const CERTIFICATE: &str = include_str!("../recipes/tls/certificate.pem");
-const KEY: &str = include_str!("../recipes/tls/key.pem");
+pub(crate) const EXTRA_FILES: [(&str, &str); 4] = [
+    ("floor.c", include_str!("../recipes/floor.c")),
+    ("floor-threads.c", include_str!("../recipes/floor-threads.c")),
+    ("certificate.pem", include_str!("../recipes/tls/certificate.pem")),
+    ("key.pem", include_str!("../recipes/tls/key.pem")),
+];
 
 /// Returns the built-in recipes.
 ///
 /// # Errors
 /// A built-in recipe is invalid, which tests exclude.
 pub fn builtin() -> Result<Vec<Recipe>, LabError> {
-    let read_extra = |name: &str| match name {
-        "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
-        "floor-threads.c" => Ok(FLOOR_THREADS.as_bytes().to_vec()),
-        "certificate.pem" => Ok(CERTIFICATE.as_bytes().to_vec()),
-        "key.pem" => Ok(KEY.as_bytes().to_vec()),
-        _ => Err(std::io::ErrorKind::NotFound.into()),
+    let read_extra = |name: &str| {
+        let source = EXTRA_FILES.iter().find(|(extra, _)| *extra == name);
+        source.map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::ErrorKind::NotFound.into())
     };
     BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", read_extra)).collect()
 }

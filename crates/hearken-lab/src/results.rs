@@ -69,12 +69,36 @@ pub struct ExperimentReport {
     pub origin: Option<Participant>,
     /// Saturation of the reference server in arrivals per second, if loads are relative to it.
     pub saturation: Option<f64>,
+    /// Description of the emulator, if this experiment was measured in an emulated machine and others were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulator: Option<String>,
     /// Number of planned measurements.
     pub planned: usize,
     /// Statistics of each cell that has a sample.
     pub summary: Vec<CellSummary>,
     /// Measurements in the order of execution.
     pub samples: Vec<Sample>,
+}
+
+impl Report {
+    /// Returns the description of the emulator in which an experiment was measured.
+    pub(crate) fn emulator_of<'a>(&'a self, experiment: &'a ExperimentReport) -> Option<&'a str> {
+        experiment.emulator.as_deref().or(self.emulator.as_deref())
+    }
+
+    /// Adds the experiments of a run in an emulated machine.
+    pub fn add_emulated(&mut self, emulated: Report) {
+        let emulator = emulated.emulator;
+        self.complete &= emulated.complete;
+        self.elapsed_s += emulated.elapsed_s;
+        self.warnings.extend(emulated.warnings);
+        self.experiments.extend(
+            emulated
+                .experiments
+                .into_iter()
+                .map(|experiment| ExperimentReport { emulator: emulator.clone(), ..experiment }),
+        );
+    }
 }
 
 impl ExperimentReport {

@@ -312,6 +312,7 @@ fn experiment_report(
         servers: Vec::new(),
         origin: None,
         saturation: saturation.copied(),
+        emulator: None,
         planned: trials.iter().filter(|trial| trial.experiment == experiment.name).count(),
         summary: summarise(experiment, &experiment.reference, &servers, &samples),
         samples,

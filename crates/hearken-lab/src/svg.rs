@@ -15,9 +15,11 @@ pub(crate) use x_axis::XAxis;
 use x_axis::spaced;
 
 /// Width of a figure in user units; the font size is chosen for it.
-const WIDTH: f64 = 560.0;
+const WIDTH: f64 = 600.0;
 const LEFT: f64 = 52.0;
-const RIGHT: f64 = WIDTH - 122.0;
+const RIGHT: f64 = WIDTH - 152.0;
+/// Length of a label above which its font is smaller.
+const LONG_LABEL: usize = 14;
 const TOP: f64 = 40.0;
 const PLOT_HEIGHT: f64 = 250.0;
 const PANEL_HEIGHT: f64 = TOP + PLOT_HEIGHT + 50.0;
@@ -25,8 +27,6 @@ const PANEL_HEIGHT: f64 = TOP + PLOT_HEIGHT + 50.0;
 const LABEL_GAP: f64 = 18.0;
 /// Minimum distance between two ticks of the horizontal axis.
 const TICK_GAP: f64 = 40.0;
-/// Horizontal offset between series, so that their error bars are distinguishable.
-const DODGE: f64 = 5.0;
 /// Ratio of maximum to minimum above which the scale is logarithmic.
 const LOG_THRESHOLD: f64 = 20.0;
 
@@ -131,6 +131,9 @@ pub(crate) fn stylesheet(theme: &Theme) -> String {
     css += "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
             stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}svg .r{stroke-linecap:round;\
             stroke-linejoin:round}";
+    // Pointing at a line or its label shows it alone.
+    css += "svg .m{fill-opacity:.13;stroke:none}svg:has(.u:hover) .u:not(:hover){opacity:.12}\
+            svg .u:hover .m{fill-opacity:.3}";
     css + &format!("svg .h{{fill:{background};stroke-width:2}}") + &plot::rules(theme)
 }
 
@@ -199,20 +202,34 @@ fn draw(panel: &Panel) -> Markup {
         text x=(px(f64::midpoint(LEFT, RIGHT))) y=(bottom + 42.0) text-anchor="middle" {
             (panel.x_title)
         }
-        @for (i, series) in panel.series.iter().enumerate() {
-            (draw_series(series, dodge(i, panel.series.len()), &x, &y))
-        }
-        (labels(panel, &x, &y))
+        @let placed = label_positions(panel, &x, &y);
+        @for series in &panel.series { g.u {
+            (draw_band(series, &x, &y))
+            (draw_series(series, &x, &y))
+            @for (at, label) in placed.iter().filter(|(_, label)| label.name == series.name) {
+                (draw_label(label, *at, &x, &y))
+            }
+        } }
     }
 }
 
-fn dodge(index: usize, of: usize) -> f64 {
-    (index as f64 - (of as f64 - 1.0) / 2.0) * DODGE
+/// Renders the confidence intervals as a band, which shows overlaps better than many error bars.
+fn draw_band(series: &Series, x: &Scale, y: &Scale) -> Markup {
+    let ends =
+        |end: f64| move |p: &Point| format!("{},{}", px(x.at(p.x)), px(y.at(p.y + end * p.margin)));
+    let above = series.points.iter().map(ends(1.0));
+    let below = series.points.iter().rev().map(ends(-1.0));
+    let outline: Vec<String> = above.chain(below).collect();
+    html! {
+        @if series.points.iter().any(|point| point.margin > 0.0) {
+            polygon class=(format!("m c{}", series.style % ON_WHITE.len())) points=(outline.join(" ")) {}
+        }
+    }
 }
 
-fn draw_series(series: &Series, offset: f64, x: &Scale, y: &Scale) -> Markup {
+fn draw_series(series: &Series, x: &Scale, y: &Scale) -> Markup {
     let colour = format!("c{}", series.style % ON_WHITE.len());
-    let at = |p: &Point| (x.at(p.x) + offset, y.at(p.y));
+    let at = |p: &Point| (x.at(p.x), y.at(p.y));
     let path: Vec<String> =
         series.points.iter().map(at).map(|(x, y)| format!("{},{}", px(x), px(y))).collect();
     html! {
@@ -225,7 +242,8 @@ fn draw_series(series: &Series, offset: f64, x: &Scale, y: &Scale) -> Markup {
                     (series.name) ", " (number(point.x)) ": "
                     (with_margin(point.y, (point.margin > 0.0).then_some(point.margin)))
                 }
-                @if point.margin > 0.0 {
+                // A band needs two points.
+                @if point.margin > 0.0 && series.points.len() == 1 {
                     @let (top, low) = (y.at(point.y + point.margin), y.at(point.y - point.margin));
                     path.w.(colour) d=(error_bar(top - cy, low - cy)) {}
                 }
@@ -241,28 +259,40 @@ fn error_bar(top: f64, low: f64) -> String {
     format!("M-3,{top}H3M0,{top}V{low}M-3,{low}H3")
 }
 
-/// Renders the labels on the right, in the order of the last points, each connected to its line.
-fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
-    let count = panel.series.len();
-    let last = |s: &Series| s.points.iter().rfind(|p| p.y.is_finite()).copied();
-    let mut ends: Vec<(&Series, f64, f64)> = panel
-        .series
-        .iter()
-        .enumerate()
-        .filter_map(|(i, s)| last(s).map(|p| (s, x.at(p.x) + dodge(i, count), y.at(p.y))))
-        .collect();
-    ends.sort_by(|a, b| a.2.total_cmp(&b.2));
-    let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
+/// Returns the last point of a series.
+fn last(series: &Series) -> Option<&Point> {
+    series.points.iter().rfind(|point| point.y.is_finite())
+}
+
+/// Returns the positions of the labels on the right, in the order of the last points.
+fn label_positions<'a>(panel: &'a Panel, x: &Scale, y: &Scale) -> Vec<(f64, &'a Series)> {
+    let end = |series: &'a Series| Some((series, last(series)?));
+    let mut ends: Vec<(&Series, &Point)> = panel.series.iter().filter_map(end).collect();
+    ends.sort_by(|a, b| {
+        y.at(a.1.y).total_cmp(&y.at(b.1.y)).then(x.at(a.1.x).total_cmp(&x.at(b.1.x)))
+    });
+    let wanted: Vec<f64> = ends.iter().map(|(_, point)| y.at(point.y)).collect();
     let placed = spread_labels(&wanted, LABEL_GAP, TOP, TOP + PLOT_HEIGHT);
+    placed.into_iter().zip(ends.into_iter().map(|(series, _)| series)).collect()
+}
+
+/// Renders the label of a series, connected to its line.
+fn draw_label(series: &Series, at: f64, x: &Scale, y: &Scale) -> Markup {
+    let style = series.style % ON_WHITE.len();
     html! {
-        @for ((series, from_x, from_y), at) in ends.into_iter().zip(placed) {
-            @let style = series.style % ON_WHITE.len();
-            path.t.{ "c" (style) }
-                d=(format!("M{},{}L{},{}", px(from_x + 7.0), px(from_y), px(RIGHT + 8.0), px(at))) {}
-            path.s.{ "c" (style) } d=(marker(series.style))
-                transform=(format!("translate({} {})", px(RIGHT + 17.0), px(at))) {}
-            text x=(px(RIGHT + 28.0)) y=(px(at + 5.0)) { (series.name) }
+        @if let Some(point) = last(series) {
+            path.t.{ "c" (style) } d=(format!(
+                "M{},{}L{},{}",
+                px(x.at(point.x) + 7.0),
+                px(y.at(point.y)),
+                px(RIGHT + 8.0),
+                px(at)
+            )) {}
         }
+        path.s.{ "c" (style) } d=(marker(series.style))
+            transform=(format!("translate({} {})", px(RIGHT + 17.0), px(at))) {}
+        text class=[(series.name.len() > LONG_LABEL).then_some("n")] x=(px(RIGHT + 28.0))
+            y=(px(at + 5.0)) { (series.name) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Summary tables: rows for all exporters, and aligned text for a terminal.
 
+use std::collections::BTreeSet;
+
 use crate::experiment::{Experiment, Metric};
 use crate::judge::{self, Judgement};
 use crate::results::{ExperimentReport, Report};
@@ -167,7 +169,9 @@ pub(crate) fn text(report: &Report) -> String {
     }
     out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
             interval includes 1.\n";
-    if let Some(emulator) = &report.emulator {
+    let emulators: BTreeSet<&str> =
+        report.experiments.iter().filter_map(|e| report.emulator_of(e)).collect();
+    for emulator in emulators {
         out += &format!("Instructions were counted by emulation: {emulator}.\n");
     }
     for counter in &report.unavailable_counters {

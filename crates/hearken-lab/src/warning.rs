@@ -37,6 +37,13 @@ pub enum Warning {
         /// Requirement, and what the machine offers.
         requirement: String,
     },
+    /// An experiment that needs exact counts was measured without an emulated machine.
+    NotEmulated {
+        /// Name of the experiment.
+        experiment: String,
+        /// Error.
+        reason: String,
+    },
     /// The load generator could not saturate the reference server.
     SaturationNotReached {
         /// Name of the experiment.
@@ -153,6 +160,10 @@ impl fmt::Display for Warning {
             Warning::LeftOut { experiment, requirement } => {
                 write!(f, "Experiment '{experiment}' was left out: it requires {requirement}.")
             }
+            Warning::NotEmulated { experiment, reason } => write!(
+                f,
+                "Experiment '{experiment}' measured time instead of exact counts: {reason}"
+            ),
             Warning::SaturationNotReached { experiment, rate } => write!(
                 f,
                 "The load generator could not saturate the reference server of experiment '{experiment}'; \

@@ -4,17 +4,21 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use clap::Parser;
 use hearken::io::{find, names};
 use hearken_lab::claims::{self, Claim};
+use hearken_lab::emulated;
 use hearken_lab::journal::{self, Header, Journal};
+use hearken_lab::judge::judge;
 use hearken_lab::{
-    Available, Experiment, LabError, PlannedExperiment, Precision, Recipe, RunConfig,
-    StderrProgress,
+    Available, Experiment, LabError, PlannedExperiment, Precision, Recipe, Report, RunConfig,
+    StderrProgress, Warning,
 };
 
-use super::{INTERRUPTED, failure, stop_flag, write};
+use super::{INTERRUPTED, failure, read, stop_flag, write};
 use crate::Failure;
 use crate::args::lab::RunArgs;
 use crate::load::print;
@@ -54,7 +58,8 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         print(&format!("{} valid\n", names.join(", ")));
         return Ok(ExitCode::SUCCESS);
     }
-    let config = RunConfig {
+    let options = emulated_options(&args);
+    let mut config = RunConfig {
         executable: std::env::current_exe().map_err(Failure::runtime)?,
         command_line: match args.clock_is_instructions {
             Some(_) => outer_command(std::env::args()),
@@ -71,6 +76,10 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         print(&hearken_lab::forecast(&config));
         return Ok(ExitCode::SUCCESS);
     }
+    if !resumed {
+        // Left by an earlier run.
+        let _ = fs::remove_dir_all(args.out.join("emulated"));
+    }
     // Fails before the experiments instead of after them.
     fs::create_dir_all(&args.out).map_err(|error| {
         Failure::usage(format!("cannot create directory '{}': {error}", args.out.display()))
@@ -81,14 +90,92 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         false => Journal::create(&args.out, header),
     };
     let stop = stop_flag()?;
-    let mut progress = StderrProgress::default();
-    let report = match hearken_lab::run(&config, journal.map_err(failure)?, &mut progress, &stop) {
+    let report = match measure(&mut config, journal.map_err(failure)?, &options, &args.out, &stop) {
         // Interrupted before the first measurement.
         Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
         report => report.map_err(failure)?,
     };
     write(&report, &args.out)?;
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+/// Measures the experiments that need exact counts in an emulated machine if this one does not count instructions,
+/// and then the others.
+fn measure(
+    config: &mut RunConfig,
+    journal: Journal,
+    options: &[String],
+    out: &Path,
+    stop: &AtomicBool,
+) -> Result<Report, LabError> {
+    let began = Instant::now();
+    let (mut emulated, mut warnings) = (Vec::new(), Vec::new());
+    if config.emulator.is_none() && !emulated::has_counters() {
+        let needs_counts = |planned: &&PlannedExperiment| planned.experiment.requires.counts;
+        let planned = config.experiments.iter().filter(needs_counts);
+        let names: Vec<String> = planned.map(|p| p.experiment.name.clone()).collect();
+        for name in names {
+            match run_emulated(config, &name, options, out, stop) {
+                Ok(report) => {
+                    emulated.push(report);
+                    config.experiments.retain(|planned| planned.experiment.name != name);
+                }
+                Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+                Err(error) => {
+                    let reason = error.to_string();
+                    warnings.push(Warning::NotEmulated { experiment: name, reason });
+                }
+            }
+        }
+    }
+    config.time_budget = config.time_budget.map(|budget| budget.saturating_sub(began.elapsed()));
+    let mut report = match config.experiments.is_empty() {
+        true => emulated.remove(0),
+        false => hearken_lab::run(config, journal, &mut StderrProgress::default(), stop)?,
+    };
+    emulated.into_iter().for_each(|other| report.add_emulated(other));
+    report.command_line.clone_from(&config.command_line);
+    report.warnings.extend(warnings);
+    report.judgements = judge(&config.claims, &report.experiments);
+    Ok(report)
+}
+
+/// Measures an experiment in an emulated machine, unless an earlier part of this run has done so.
+fn run_emulated(
+    config: &RunConfig,
+    name: &str,
+    options: &[String],
+    out: &Path,
+    stop: &AtomicBool,
+) -> Result<Report, LabError> {
+    let directory = out.join("emulated").join(name);
+    if let Ok(report) = read(&directory)
+        && report.complete
+    {
+        return Ok(report);
+    }
+    let own = config.claims.iter().filter(|claim| claim.experiment.as_deref() == Some(name));
+    let mut arguments: Vec<String> = own.map(|claim| claim.id.clone()).collect();
+    if arguments.is_empty() {
+        arguments.push(name.to_owned());
+    }
+    arguments.extend_from_slice(options);
+    eprintln!("lab: measuring {name} in an emulated machine");
+    emulated::run(&config.executable, &arguments, &directory, stop)
+}
+
+/// Returns the options that also apply in an emulated machine.
+fn emulated_options(args: &RunArgs) -> Vec<String> {
+    let mut options = vec![format!("--seed={}", args.seed)];
+    options.extend(
+        args.axes.iter().map(|(axis, values)| format!("--set={axis}={}", values.join(","))),
+    );
+    options.extend(args.variant.iter().map(|variant| format!("--variant={variant}")));
+    options.extend(args.repetitions.iter().map(|number| format!("--repetitions={number}")));
+    if !args.servers.is_empty() {
+        options.push(format!("--server={}", args.servers.join(",")));
+    }
+    options
 }
 
 /// Returns the names of the experiments to run, and the claims to settle. A name with a capital letter is

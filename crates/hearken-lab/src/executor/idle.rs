@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::LabError;
 use crate::executor::pass::{LOAD_EVENTS, parse};
+use crate::experiment::PlacementRule;
 use crate::participant::{Environment, RunningServer};
 use crate::process::ChildGuard;
 
@@ -69,9 +70,9 @@ impl IdleConnections {
             arguments.extend(["--idle-rate".to_owned(), PROXY_RATE.to_string()]);
             limit += Duration::from_secs(count / PROXY_RATE);
         }
-        let schedule = environment.load_schedule(false);
+        let schedule = environment.load_schedule(PlacementRule::Apart);
         let mut process =
-            environment.launch(&environment.hearken, &arguments, "idle", schedule, false)?;
+            environment.launch(&environment.hearken, &arguments, "idle", &schedule, false)?;
         let opened = process.wait_for_line("holding ", limit, stop);
         running.guard.check_running()?;
         opened?;

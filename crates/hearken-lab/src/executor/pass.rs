@@ -66,8 +66,8 @@ impl PassContext<'_> {
 
     fn launch(&self, arguments: &[String], pipe_stdin: bool) -> Result<ChildGuard, LabError> {
         let environment = self.environment;
-        let schedule = environment.load_schedule(self.start.is_together);
-        environment.launch(&environment.hearken, arguments, "load", schedule, pipe_stdin)
+        let schedule = environment.load_schedule(self.start.placement);
+        environment.launch(&environment.hearken, arguments, "load", &schedule, pipe_stdin)
     }
 
     /// Runs an open load and returns its result as JSON.

@@ -19,6 +19,8 @@ const FILES: &[(&str, &str)] = &[
     ("locality.toml", include_str!("../../experiments/locality.toml")),
     ("waits.toml", include_str!("../../experiments/waits.toml")),
     ("calls.toml", include_str!("../../experiments/calls.toml")),
+    ("clients.toml", include_str!("../../experiments/clients.toml")),
+    ("cores.toml", include_str!("../../experiments/cores.toml")),
     ("delay.toml", include_str!("../../experiments/delay.toml")),
     ("throttle.toml", include_str!("../../experiments/throttle.toml")),
     ("advise.toml", include_str!("../../experiments/advise.toml")),

@@ -253,6 +253,11 @@ impl Experiment {
             let axes =
                 figure.x.iter().chain(&figure.levels).chain(&figure.panels).chain(&figure.first_of);
             axes.into_iter().try_for_each(|axis| self.check_axis_name(axis))?;
+            self.check_only(&figure.at)?;
+            if figure.x_rate && self.saturation.is_none() {
+                let message = format!("figure '{}' needs a [saturation]", figure.name);
+                return Err(problem("x-rate", message));
+            }
         }
         Ok(())
     }

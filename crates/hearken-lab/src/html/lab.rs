@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
 
-use super::{environment, page, render_table, reproduction, sections, warnings};
+use super::{environment, page, render_table, reproduction, warnings};
 use crate::claims;
 use crate::experiment::Experiment;
-use crate::figures::figures;
+use crate::figures::{Figure, LabPanel, csv, figures};
 use crate::judge::{self, Verdict};
 use crate::results::{ExperimentReport, Report};
 use crate::stats::Ratio;
+use crate::svg::{self, LIGHT};
 use crate::table::table;
 use crate::units::number;
 
@@ -35,7 +38,6 @@ fn body(report: &Report, title: &str) -> Markup {
         }
         (warnings(report))
         (verdicts(report))
-        @if let Some(emulator) = &report.emulator { (emulated(report, emulator)) }
         @for experiment in &report.experiments {
             @if let Some(definition) = experiment.experiment() {
                 (section(report, experiment, &definition))
@@ -64,7 +66,9 @@ fn verdicts(report: &Report) -> Markup {
             @for judgement in &report.judgements {
                 details {
                     summary {
-                        strong { (judgement.claim) ": " (judgement.verdict.name()) }
+                        strong class=(judgement.verdict.name().replace(' ', "-")) {
+                            (judgement.claim) ": " (judgement.verdict.name())
+                        }
                         @if let Some(claim) = find(&judgement.claim) {
                             " · " (claim.reference) ": " (claim.statement)
                         }
@@ -94,13 +98,12 @@ fn verdicts(report: &Report) -> Markup {
 }
 
 /// Renders a note about instruction counts from an emulated machine.
-fn emulated(report: &Report, emulator: &str) -> Markup {
+fn emulated(emulator: &str) -> Markup {
     html! {
         div.note {
             strong { "Instructions, counted by emulation. " }
-            "The experiment ran in a machine emulated by " (emulator) ", processor '" (report.machine.cpu)
-            "', " (report.machine.kernel) ". Its clock advances by one nanosecond per instruction, \
-            so the CPU time of a process equals its instructions in user mode and in the kernel. \
+            "The experiment ran in a machine emulated by " (emulator) ". Its clock advances by one nanosecond \
+            per instruction, so the CPU time of a process equals its instructions in user mode and in the kernel. \
             Times are therefore meaningless and not reported."
         }
     }
@@ -111,11 +114,12 @@ fn section(report: &Report, experiment: &ExperimentReport, definition: &Experime
         section id=(experiment.name) {
             h2 { (definition.title) }
             @if !definition.description.is_empty() { p { (definition.description) } }
+            @if let Some(emulator) = report.emulator_of(experiment) { (emulated(emulator)) }
             @if let Some(rate) = experiment.saturation {
                 p { "The reference server saturates at " strong { (number(rate)) } " requests per second." }
             }
             (comparison(experiment, definition))
-            (sections(&figures(experiment, report.emulator.is_some())))
+            (sections(&experiment.name, &figures(experiment, report.emulator_of(experiment).is_some())))
             h3 { "Table" }
             (render_table(&table(experiment)))
             p.soft { "± is the 95 % confidence interval of the mean, × a ratio; ~ marks a ratio whose \
@@ -135,6 +139,32 @@ fn section(report: &Report, experiment: &ExperimentReport, definition: &Experime
             }
         }
     }
+}
+
+/// Renders the figures with their captions, data and documents to download, and the command that measures them.
+fn sections(experiment: &str, figures: &[Figure<LabPanel, String>]) -> Markup {
+    let css = svg::stylesheet(&LIGHT);
+    html! {
+        div.figures { @for figure in figures {
+            figure {
+                h3 { (figure.title) }
+                div.wide { (svg::figure(&figure.title, &figure.panels, None)) }
+                figcaption {
+                    (figure.caption) " "
+                    (download(&figure.name, "csv", "text/csv", &csv(figure))) ", "
+                    (download(&figure.name, "svg", "image/svg+xml",
+                        &svg::figure(&figure.title, &figure.panels, Some(&css)).into_string()))
+                    ". Measured by " code { "hearken lab run " (experiment) } "."
+                }
+            }
+        } }
+    }
+}
+
+/// Renders a link to a file that the page contains.
+fn download(name: &str, extension: &str, kind: &str, content: &str) -> Markup {
+    let url = format!("data:{kind};base64,{}", STANDARD.encode(content));
+    html! { a download=(format!("{name}.{extension}")) href=(url) { (extension.to_uppercase()) } }
 }
 
 /// Renders the ratio of every server to the reference, for the first metric that is compared.

@@ -66,6 +66,7 @@ fn simulate(random: &mut fastrand::Rng, curves: &[(&str, Curve)], noise: f64) ->
         servers: Vec::new(),
         origin: None,
         saturation: None,
+        emulator: None,
         planned: samples.len(),
         summary: Vec::new(),
         samples,

@@ -1,0 +1,1 @@
+../../crates/hearken-lab/emulated/machine.sh
