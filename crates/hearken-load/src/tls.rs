@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hearken_http::h2;
-use hearken_tls::failure::{describe_error, line};
-use hearken_tls::{ClientTls, Verifier, pem, provider};
+use hearken_tls::server::CertificateFiles;
+use hearken_tls::{ClientTls, ClientTlsError, ClientTlsSettings, Trust, pem};
 use rustls::client::Resumption;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
 use crate::target::Protocol;
@@ -67,13 +65,12 @@ pub enum TlsError {
         /// The reason, and the expected content.
         reason: String,
     },
-    /// No trusted authority was found on this system. Contains the errors of reading certificates.
+    /// No trusted authority was found on this system. Contains the reason.
     #[error(
-        "cannot find trusted certificates on this system{}; set --cacert FILE, or skip \
-         verification with --insecure",
-        details(.0)
+        "cannot find trusted certificates on this system ({0}); set --cacert FILE, or skip \
+         verification with --insecure"
     )]
-    NoAuthorities(Vec<String>),
+    NoAuthorities(String),
     /// A client key is set without a certificate.
     #[error("--key is set without --cert; set --cert FILE to the certificate of the key")]
     KeyWithoutCertificate,
@@ -85,14 +82,15 @@ pub enum TlsError {
     Setup(String),
 }
 
-fn details(found: &[String]) -> String {
-    // The other errors report the same problem for other files.
-    found.first().map(|first| format!(" ({first})")).unwrap_or_default()
-}
-
-impl From<pem::FileError> for TlsError {
-    fn from(pem::FileError { path, reason }: pem::FileError) -> TlsError {
-        TlsError::File { path, reason }
+impl From<ClientTlsError> for TlsError {
+    fn from(error: ClientTlsError) -> TlsError {
+        match error {
+            ClientTlsError::File(pem::FileError { path, reason }) => {
+                TlsError::File { path, reason }
+            }
+            ClientTlsError::System(reason) => TlsError::NoAuthorities(reason),
+            other => TlsError::Setup(other.to_string()),
+        }
     }
 }
 
@@ -108,40 +106,28 @@ impl Tls {
     /// Reads the files named in `options`.
     pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Tls, TlsError> {
         let name = options.server_name.as_deref().unwrap_or(host);
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| TlsError::ServerName(name.escape_debug().to_string()))?;
-        let provider = provider();
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError::Setup(error.to_string()))?;
-        let verifier = match &options.ca {
-            _ if options.insecure => Some(Verifier::any_server(&provider)),
-            Some(path) => Some(Verifier::certificates(path, &provider)?),
-            None => None,
+        let mut settings = ClientTlsSettings::default();
+        settings.trust = match &options.ca {
+            _ if options.insecure => Trust::AllServers,
+            Some(path) => Trust::Authorities(path.clone()),
+            None => Trust::System,
         };
-        let builder = match verifier {
-            Some(verifier) => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
-            }
-            None => builder.with_root_certificates(load_system_roots()?),
+        settings.certificate = match (&options.cert, &options.key) {
+            (None, Some(_)) => return Err(TlsError::KeyWithoutCertificate),
+            (None, None) => None,
+            (Some(cert), key) => Some(CertificateFiles::new(cert, key.as_ref().unwrap_or(cert))),
         };
-        let mut config = match load_client_certificate(options)? {
-            Some((path, chain, key)) => builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| TlsError::File { path, reason: describe_error(&error) })?,
-            None => builder.with_no_client_auth(),
-        };
-        config.resumption = if options.resumption {
+        settings.resumption = if options.resumption {
             Resumption::store(Arc::new(TicketStore::default()))
         } else {
             Resumption::disabled()
         };
+        let profile = settings.load()?;
         let offering = |protocol: &[u8]| {
-            let mut config = config.clone();
-            config.alpn_protocols = vec![protocol.to_vec()];
-            ClientTls::new(Arc::new(config), name.clone())
+            let tls = profile.offering(vec![protocol.to_vec()]).for_server(name);
+            tls.ok_or_else(|| TlsError::ServerName(name.escape_debug().to_string()))
         };
-        Ok(Tls { http1: offering(b"http/1.1"), http2: offering(h2::ALPN) })
+        Ok(Tls { http1: offering(b"http/1.1")?, http2: offering(h2::ALPN)? })
     }
 
     /// Creates the session of a new connection, which offers one protocol.
@@ -153,35 +139,4 @@ impl Tls {
         let session = tls.session().map_err(|error| TlsError::Setup(error.to_string()))?;
         Ok(Box::new(Session::new(session)))
     }
-}
-
-/// Loads the authorities that this system trusts. Certificates that cannot be read are ignored.
-fn load_system_roots() -> Result<RootCertStore, TlsError> {
-    let found = rustls_native_certs::load_native_certs();
-    let errors = found.errors.iter().map(|error| line(&error.to_string())).collect();
-    parse_roots(found.certs, errors)
-}
-
-fn parse_roots(
-    certificates: Vec<CertificateDer<'static>>,
-    errors: Vec<String>,
-) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    match roots.add_parsable_certificates(certificates) {
-        (0, _) => Err(TlsError::NoAuthorities(errors)),
-        _ => Ok(roots),
-    }
-}
-
-/// The file of the key (for error messages), the certificate chain, and the key.
-type ClientCertificate = (PathBuf, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
-/// Loads the client certificate and its key, if they are set.
-fn load_client_certificate(options: &TlsOptions) -> Result<Option<ClientCertificate>, TlsError> {
-    let Some(cert) = &options.cert else {
-        return if options.key.is_some() { Err(TlsError::KeyWithoutCertificate) } else { Ok(None) };
-    };
-    let chain = pem::certificates(cert)?.into_iter().map(|(_, certificate)| certificate).collect();
-    let path = options.key.as_ref().unwrap_or(cert);
-    Ok(Some((path.clone(), chain, pem::key(path)?)))
 }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, Error, RootCertStore, SupportedProtocolVersion};
 
-use crate::failure::line;
+use crate::failure::{describe_error, line};
 use crate::pem::{self, FileError};
 use crate::server::CertificateFiles;
 use crate::{ClientTls, Provider, TlsVersion, Verifier, provider};
@@ -36,6 +37,8 @@ pub struct ClientTlsSettings {
     pub min_version: TlsVersion,
     /// The application protocols in the order of preference (ALPN).
     pub alpn: Vec<Vec<u8>>,
+    /// The store of sessions that later connections resume.
+    pub resumption: Resumption,
     /// The cryptography.
     pub provider: Arc<Provider>,
 }
@@ -47,6 +50,7 @@ impl Default for ClientTlsSettings {
             certificate: None,
             min_version: TlsVersion::Tls12,
             alpn: vec![b"http/1.1".to_vec()],
+            resumption: Resumption::default(),
             provider: provider(),
         }
     }
@@ -74,6 +78,14 @@ pub enum ClientTlsError {
 pub struct ClientProfile(Arc<ClientConfig>);
 
 impl ClientProfile {
+    /// Returns these settings with other application protocols (ALPN).
+    #[must_use]
+    pub fn offering(&self, alpn: Vec<Vec<u8>>) -> ClientProfile {
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols = alpn;
+        ClientProfile(Arc::new(config))
+    }
+
     /// Returns the settings for the server with this name or IP address, or `None` if it is neither.
     pub fn for_server(&self, name: &str) -> Option<ClientTls> {
         let name = ServerName::try_from(name.to_owned()).ok()?;
@@ -120,13 +132,14 @@ impl ClientTlsSettings {
                 let key = pem::key(&files.key)?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
                     let certificate = files.certificate.display();
-                    let error = line(&error.to_string());
+                    let error = describe_error(&error);
                     let reason = format!("with the certificate in {certificate}: {error}");
                     FileError::new(&files.key, reason)
                 })?
             }
         };
         config.alpn_protocols.clone_from(&self.alpn);
+        config.resumption = self.resumption.clone();
         Ok(ClientProfile(Arc::new(config)))
     }
 }
@@ -137,12 +150,40 @@ fn setup_error(error: &Error) -> ClientTlsError {
 
 fn system_roots() -> Result<RootCertStore, ClientTlsError> {
     let found = rustls_native_certs::load_native_certs();
+    let errors: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
+    parse_roots(found.certs, &errors)
+}
+
+/// Ignores certificates that cannot be parsed, unless there are no others.
+fn parse_roots(
+    certificates: Vec<CertificateDer<'static>>,
+    errors: &[String],
+) -> Result<RootCertStore, ClientTlsError> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
+    roots.add_parsable_certificates(certificates);
     if roots.is_empty() {
-        let reason = found.errors.first().map(|error| line(&error.to_string()));
-        let reason = reason.unwrap_or_else(|| "there are none".to_owned());
+        // The other errors report the same problem for other files.
+        let reason = errors.first().map_or("there are none".to_owned(), |error| line(error));
         return Err(ClientTlsError::System(reason));
     }
     Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_a_system_without_authorities() {
+        let error = |certificates, errors: &[&str]| {
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            parse_roots(certificates, &errors).unwrap_err().to_string()
+        };
+        let named = error(Vec::new(), &["cannot read /x", "cannot read /y"]);
+        assert!(named.contains("cannot read /x;"), "{named}");
+        let malformed = error(vec![vec![0; 3].into()], &[]);
+        assert!(malformed.contains("there are none"), "{malformed}");
+        let valid = rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.der().clone();
+        assert_eq!(parse_roots(vec![vec![0; 3].into(), valid], &[]).unwrap().len(), 1);
+    }
 }

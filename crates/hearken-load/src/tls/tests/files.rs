@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DistinguishedName, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use super::super::{Tls, TlsOptions, parse_roots};
+use super::super::{Tls, TlsOptions};
 use super::servers::{AUTHORITY, trusting};
 
 static DIR: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
@@ -109,14 +109,4 @@ fn reads_files_of_client_certificates() {
     let broken = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     let error = setup_error(&with(Some(&cert), Some(&file("broken.pem", broken))));
     assert!(error.contains("broken.pem"), "{error}");
-}
-
-#[test]
-fn reports_a_system_without_authorities() {
-    let none = parse_roots(Vec::new(), vec!["cannot read /x".to_owned()]);
-    let error = none.unwrap_err().to_string();
-    assert!(error.contains("--cacert FILE") && error.contains("(cannot read /x)"), "{error}");
-    assert!(parse_roots(vec![vec![0; 3].into()], Vec::new()).is_err());
-    let certificate = AUTHORITY.certificate.der().clone();
-    assert_eq!(parse_roots(vec![certificate, vec![0; 3].into()], Vec::new()).unwrap().len(), 1);
 }
