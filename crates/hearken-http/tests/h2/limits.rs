@@ -223,3 +223,46 @@ fn a_client_that_opens_no_window_causes_no_output() {
     }
     assert!(server.connection.is_waiting() && server.connection.next_writable().is_none());
 }
+
+// RFC 7541 section 4.2.
+#[test]
+fn blocks_begin_with_at_most_two_table_sizes() {
+    let plain = headers(1, GET, true);
+    for (count, is_valid) in [(2, true), (3, false)] {
+        let mut server = Endpoint::server(Config::default());
+        let block = [b"\x20".repeat(count), plain[9..].to_vec()].concat();
+        let result = server.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
+        let code = result.err().map(|error| error.code);
+        assert_eq!(code, (!is_valid).then_some(ErrorCode::COMPRESSION_ERROR), "{count} sizes");
+    }
+}
+
+#[test]
+fn incomplete_frames_have_numbers() {
+    let mut server = Endpoint::server(Config::default());
+    assert_eq!(server.connection.incomplete(), None);
+    let bytes: Vec<u8> = (0..5).flat_map(|at| headers(2 * at + 1, GET, true)).collect();
+    let length = bytes.len() / 5;
+    let mut before = None;
+    // Each part ends within the next frame.
+    for part in [&bytes[..length + 3], &bytes[length + 3..2 * length + 12]] {
+        server.receive(part).unwrap();
+        let number = server.connection.incomplete();
+        assert!(number.is_some() && number != before);
+        before = number;
+    }
+    server.receive(&bytes[2 * length + 12..2 * length + 14]).unwrap();
+    assert_eq!(server.connection.incomplete(), before);
+    server.receive(&bytes[2 * length + 14..]).unwrap();
+    assert_eq!(server.connection.incomplete(), None);
+    // The frames of a block have one number.
+    server.receive(&frame(HEADERS, END_STREAM, 11, &bytes[9..length])).unwrap();
+    let number = server.connection.incomplete();
+    assert!(number.is_some());
+    for part in frame(CONTINUATION, 0, 11, &[]).chunks(2) {
+        server.receive(part).unwrap();
+        assert_eq!(server.connection.incomplete(), number);
+    }
+    server.receive(&frame(CONTINUATION, END_HEADERS, 11, &[])).unwrap();
+    assert_eq!(server.connection.incomplete(), None);
+}

@@ -104,6 +104,7 @@ impl Connection {
         fragment: &[u8],
     ) -> Result<Step, ConnectionError> {
         let bytes = fragment.to_vec();
+        self.incomplete = self.incomplete.wrapping_add(1);
         self.block = Some(Box::new(Block { stream, end, bytes, continuations: 0 }));
         Ok(Step::Continue)
     }

@@ -38,6 +38,8 @@ pub struct Connection {
     inbound: Inbound,
     /// The start of an incomplete frame.
     partial: Vec<u8>,
+    /// Number of incomplete frames and field blocks so far.
+    incomplete: u32,
     /// An incomplete field block.
     block: Option<Box<Block>>,
     decoder: Decoder,
@@ -90,6 +92,7 @@ impl Connection {
             inbound: if is_server { Inbound::Preface(0) } else { Inbound::FirstFrame },
             is_server,
             partial: Vec::new(),
+            incomplete: 0,
             block: None,
             decoder: Decoder::new(),
             encoder: Encoder::new(limits.encoder_table_bytes),
@@ -131,6 +134,11 @@ impl Connection {
         self.is_shutting_down && self.streams.len() == 0
     }
 
+    /// Returns whether no new streams are accepted.
+    pub fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down
+    }
+
     /// Returns whether content of any stream waits for a window. The caller limits the time.
     pub fn is_waiting(&self) -> bool {
         self.streams.waiting() > 0
@@ -139,6 +147,11 @@ impl Connection {
     /// Returns the number of bytes stored for incomplete frames and field blocks.
     pub fn buffered_bytes(&self) -> usize {
         self.partial.len() + self.block.as_ref().map_or(0, |block| block.len())
+    }
+
+    /// Returns the number of the frame or field block that is incomplete, if there is one.
+    pub fn incomplete(&self) -> Option<u32> {
+        (self.buffered_bytes() > 0).then_some(self.incomplete)
     }
 
     /// Notes that the caller has sent all output.

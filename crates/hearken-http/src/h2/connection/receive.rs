@@ -124,6 +124,9 @@ impl Connection {
         head: &mut HeadBuffer,
         out: &mut Vec<u8>,
     ) -> Result<Step, ConnectionError> {
+        if self.partial.is_empty() && self.block.is_none() {
+            self.incomplete = self.incomplete.wrapping_add(1);
+        }
         let missing = HEADER_BYTES.saturating_sub(self.partial.len());
         self.partial.extend_from_slice(take(input, missing as u32));
         let Some((bytes, payload)) = self.partial.split_first_chunk() else {

@@ -68,7 +68,9 @@ impl Decoder {
     #[cold]
     #[inline(never)]
     fn update_size<'b>(&mut self, mut rest: &'b [u8]) -> Result<&'b [u8], HpackError> {
-        while let [first @ 0x20..0x40, after @ ..] = rest {
+        // RFC 7541 section 4.2: the smallest size since the last block, and the final one.
+        for _ in 0..2 {
+            let [first @ 0x20..0x40, after @ ..] = rest else { break };
             let (size, after) = integer::decode(*first, 5, after)?;
             if size > self.limit {
                 return Err(HpackError("table size exceeds the announced maximum"));
