@@ -26,6 +26,8 @@ use crate::sync::AtomicBool;
 
 /// Interval at which an active worker updates counters and handlers retry.
 const TICK: Duration = Duration::from_millis(250);
+/// Maximum number of idle connections that are handed to other workers at a time.
+const MAX_MIGRATED: usize = 256;
 
 /// The front, the handler and the acceptor of a worker.
 pub(crate) struct Engine<H> {
@@ -125,10 +127,12 @@ impl<H> Engine<H> {
 
     /// Hands idle connections to other workers while this one has more than its share.
     fn migrate_idle<I: Relay>(&mut self, io: &mut I) {
-        while let Some(to) = self.acceptor.overflow(self.front.open())
-            && let Some(token) = self.front.longest_idle()
-            && let Some(socket) = io.release(token)
-        {
+        if self.acceptor.overflow(self.front.open()).is_none() {
+            return;
+        }
+        for token in self.front.movable_idle(MAX_MIGRATED) {
+            let Some(to) = self.acceptor.overflow(self.front.open()) else { return };
+            let Some(socket) = io.release(token) else { continue };
             let peer = self.front.take_idle(token);
             self.acceptor.hand_over(io.now(), to, HandedOver { socket, peer, is_served: true });
         }
@@ -200,9 +204,20 @@ impl<H> Engine<H> {
     where
         H: Handler<I>,
     {
-        if self.front.has_pending_streams() {
-            self.front.continue_streams(io, &mut self.handler);
+        for _ in 0..self.front.pending_streams() {
+            if let Some(token) = self.front.next_pending_streams() {
+                self.continue_one(io, token);
+            }
         }
+    }
+
+    /// Continues an HTTP/2 connection.
+    #[inline]
+    pub(crate) fn continue_one<I: Relay>(&mut self, io: &mut I, token: Token)
+    where
+        H: Handler<I>,
+    {
+        self.front.continue_streams(io, &mut self.handler, token);
     }
 
     /// Pauses or resumes accepting. The driver calls it after each completion.
@@ -331,7 +346,7 @@ impl<H> Engine<H> {
             // The connection can be closed for a new one two turns from now.
             self.wake_at = Some(now);
         }
-        if self.front.has_pending_streams() {
+        if self.front.pending_streams() > 0 {
             self.wake_at = Some(now);
         }
         self.acceptor.end_turn(now, open, self.front.idle());

@@ -103,10 +103,18 @@ impl<I: Relay + 'static, H: Handler<I> + 'static> Shared<I, H> {
     /// Handles a completion of a connection.
     #[inline]
     fn on_completion(self: &Rc<Self>, token: Token, kind: CompletionKind) {
-        self.step(|engine, io| match kind {
+        self.confine(token, |engine, io| match kind {
             CompletionKind::Woken => engine.next_request(io, token),
             kind => engine.on_completion(io, Completion { token, kind }),
         });
+    }
+
+    /// Performs a step of a connection. If it panics, closes the connection.
+    #[inline(always)]
+    fn confine(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut Engine<H>, &mut I)) {
+        if catch_unwind(AssertUnwindSafe(|| self.step(call))).is_err() {
+            self.step(|engine, io| engine.on_panic(io, token));
+        }
     }
 }
 
@@ -117,10 +125,7 @@ async fn serve<I: Relay + 'static, H: Handler<I> + 'static>(
 ) {
     let token = connection.token();
     while let Some(kind) = connection.next().await {
-        let handled = catch_unwind(AssertUnwindSafe(|| shared.on_completion(token, kind)));
-        if handled.is_err() {
-            shared.step(|engine, io| engine.on_panic(io, token));
-        }
+        shared.on_completion(token, kind);
     }
 }
 
@@ -145,8 +150,12 @@ impl<I: Relay + 'static, H: Handler<I> + 'static> server::Worker for TaskLoop<I,
                 shared.step(|engine, io| engine.on_completion(io, completion));
             }
         }
-        if shared.engine.borrow().front.has_pending_streams() {
-            shared.step(Engine::continue_streams);
+        let pending = shared.engine.borrow().front.pending_streams();
+        for _ in 0..pending {
+            let Some(token) = shared.engine.borrow_mut().front.next_pending_streams() else {
+                break;
+            };
+            shared.confine(token, |engine, io| engine.continue_one(io, token));
         }
         turn.finish();
         shared.with(|engine, io| engine.end_turn(io, any));

@@ -172,11 +172,6 @@ impl Connections {
         }
     }
 
-    /// Returns whether the connection that has been idle longest uses HTTP/2.
-    pub(super) fn is_oldest_http2(&self) -> bool {
-        self.oldest_idle().is_some_and(|oldest| oldest.flags.contains(Flags::HTTP2))
-    }
-
     /// Returns whether the connection is open.
     pub(super) fn contains(&self, token: Token) -> bool {
         let connection = self.slots.get(token.slot() as usize);
@@ -294,6 +289,20 @@ impl Connections {
         Some(Token::new(self.oldest, oldest.generation))
     }
 
+    /// Returns the idle connections from the oldest to the newest, except those that were used in the
+    /// last turn or in this one, have not sent a request yet, or have a state of HTTP/2.
+    pub(super) fn movable_idle(&self) -> impl Iterator<Item = Token> {
+        let ends = [NONE, self.first_of_last_turn, self.first_of_this_turn];
+        let next = move |slot: &u32| self.slots.get(*slot as usize).map(|it| it.b);
+        let idle = std::iter::successors(Some(self.oldest), next);
+        let old = idle.take_while(move |slot| !ends.contains(slot));
+        old.filter_map(|slot| {
+            let connection = self.slots.get(slot as usize)?;
+            let movable = connection.flags & (Flags::SERVED | Flags::HTTP2) == Flags::SERVED;
+            movable.then(|| Token::new(slot, connection.generation))
+        })
+    }
+
     /// Returns the connections in a phase.
     pub(super) fn in_phase(&self, phase: Phase) -> Vec<Token> {
         let all = self.slots.iter().enumerate();
@@ -391,6 +400,21 @@ mod tests {
         table.begin_turn();
         table.begin_turn();
         assert_eq!(table.idle_longest(), Some(token(2)));
+    }
+
+    #[test]
+    fn movable_connections_follow_those_that_stay() {
+        let mut table = Connections::with_capacity(0);
+        (0..5).for_each(|slot| table.insert_client(token(slot)));
+        // 0 uses HTTP/2, and 1 has sent no request yet.
+        for slot in [0, 2, 3, 4] {
+            table.get(token(slot)).flags.insert(Flags::SERVED);
+        }
+        table.get(token(0)).flags.insert(Flags::HTTP2);
+        assert_eq!(table.movable_idle().count(), 0);
+        (0..2).for_each(|_| table.begin_turn());
+        table.set_idle(token(3));
+        assert_eq!(table.movable_idle().collect::<Vec<_>>(), [token(2), token(4)]);
     }
 
     #[test]

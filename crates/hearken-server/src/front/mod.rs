@@ -331,11 +331,11 @@ impl Front {
         }
     }
 
-    /// Returns the connection that has been idle longest, unless it was used in the last turn or in
-    /// this one, has not sent a request yet, or uses HTTP/2.
-    pub(crate) fn longest_idle(&self) -> Option<Token> {
-        let is_movable = self.idle() == Idle::Served && !self.connections.is_oldest_http2();
-        self.connections.idle_longest().filter(|_| is_movable)
+    /// Returns up to `max` connections that can be [taken](Front::take_idle), first those that have been
+    /// idle longest.
+    #[cold]
+    pub(crate) fn movable_idle(&self, max: usize) -> Vec<Token> {
+        self.connections.movable_idle().take(max).collect()
     }
 
     /// Removes an idle connection without closing it. Returns the client's address, if it is known.
@@ -587,7 +587,8 @@ impl Front {
     pub(crate) fn is_blocked(&mut self, id: RequestId) -> bool {
         match self.requests.find(id) {
             Some(index) if self.requests[index].is_stream() => {
-                self.http2.stream(index).has_pending()
+                let stream = self.http2.stream(index);
+                stream.has_pending() || stream.is_held
             }
             Some(index) => self.connections.get(self.requests[index].token).sends > 0,
             None => false,

@@ -746,6 +746,9 @@ impl Front {
         match connection.phase {
             Phase::Idle | Phase::Lingering => return self.close(io, token),
             Phase::Vacant | Phase::Handler => return,
+            Phase::Streams if self.settings.half_close == HalfClose::Respond => {
+                return self.flush_http2(io, handler, token);
+            }
             Phase::Streams => return self.disconnected_http2(io, handler, token),
             Phase::Active => {}
         }

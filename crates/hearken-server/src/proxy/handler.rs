@@ -11,7 +11,7 @@ use hearken_http::{Method, Request, Target};
 
 use super::config::Config;
 use super::destination::Destination;
-use super::exchange::{Exchanges, State};
+use super::exchange::{Attempt, Exchanges, State};
 use super::upstream::{Connections, Flags, IdleLifetimes};
 use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming, RequestId};
 use crate::runtime::access_log::Outcome;
@@ -301,6 +301,20 @@ impl Proxy {
         if !connection.flags.contains(Flags::PAUSED) {
             connection.flags.insert(Flags::PAUSED);
             cx.io.stop(connection.token);
+        }
+    }
+
+    /// Pauses receiving from the servers whose responses a client takes too slowly.
+    #[cold]
+    pub(super) fn pause_others<I: Relay>(&mut self, cx: &mut Cx<'_, I>, id: RequestId) {
+        for Deferred { key, .. } in cx.front.hold_back(id) {
+            let state = &self.exchanges[key].state;
+            if let Some(&Attempt { connection, .. }) = state.attempt()
+                && !matches!(state, State::Connecting(_))
+            {
+                self.pause(cx, connection);
+                self.update_upstream_deadline(cx, key);
+            }
         }
     }
 

@@ -159,6 +159,9 @@ impl Proxy {
             cx.front.respond(cx.io, id, status, persistence, &out, content);
             out.clear();
             self.out = out;
+            if cx.front.has_stored_content() {
+                self.pause_others(cx, id);
+            }
             return;
         };
         let status = response.status;
@@ -168,6 +171,7 @@ impl Proxy {
         self.out.clear();
         if !self.relay_download(cx, key) && !taken {
             self.pause(cx, attempt.connection);
+            self.pause_others(cx, id);
         }
         self.update_upstream_deadline(cx, key);
     }
@@ -225,6 +229,7 @@ impl Proxy {
                 self.resume(cx, connection);
             } else {
                 self.pause(cx, connection);
+                self.pause_others(cx, id);
             }
         }
         self.update_upstream_deadline(cx, key);

@@ -330,8 +330,12 @@ impl Proxy {
         };
         exchange.sends = exchange.sends.saturating_add(1);
         exchange.times.sent = now;
+        let is_held = cx.front.must_pause(id);
+        if is_held {
+            self.pause(cx, connection);
+        }
         if cx.front.is_uploaded(id) {
-            if self.send_buffered(cx, connection) {
+            if self.send_buffered(cx, connection) && !is_held {
                 let until = now + self.config.timeouts.response_header;
                 return cx.io.set_deadline(self.upstreams[connection].token, Some(until));
             }

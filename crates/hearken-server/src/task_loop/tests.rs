@@ -129,11 +129,16 @@ impl Server {
         for target in targets {
             write!(text, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         }
-        self.received[client].1.clear();
-        self.clients.send_now(self.received[client].0, text.as_bytes());
-        self.run();
+        self.exchange(client, text.as_bytes());
         let (_, bytes, closed) = &self.received[client];
         (String::from_utf8(bytes.clone()).unwrap(), *closed)
+    }
+
+    /// Sends bytes and runs until nothing happens.
+    fn exchange(&mut self, client: usize, bytes: &[u8]) {
+        self.received[client].1.clear();
+        self.clients.send_now(self.received[client].0, bytes);
+        self.run();
     }
 
     /// Runs the worker and the clients for a second.
@@ -204,4 +209,17 @@ fn a_panic_on_an_upstream_connection_fails_that_connection() {
     assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
     assert!(!is_closed);
     server.assert_released(client);
+}
+
+#[test]
+fn a_panic_at_the_end_of_a_turn_closes_only_its_own_connection() {
+    let mut server = Server::new();
+    let (other, client) = (server.connect(), server.connect());
+    // The first bytes of a connection with HTTP/2 are processed at the end of the turn: SETTINGS, and
+    // HEADERS of a request for `/panic`.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let head = b"\0\0\x0d\x01\x05\0\0\0\x01\x82\x86\x01\x01a\x04\x06/panic";
+    server.exchange(client, &[&h2::PREFACE[..], &settings, head].concat());
+    assert!(server.received[client].2, "the connection is open");
+    server.assert_released(other);
 }

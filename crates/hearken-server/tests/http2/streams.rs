@@ -1,11 +1,14 @@
 //! Requests on streams.
 
+use std::net::Shutdown;
 use std::{fs, thread};
 
 use bytes::Bytes;
+use hearken_server::HalfClose;
 
 use crate::client::{
-    DATA, END_STREAM, HEADERS, RawClient, connect, exchange, get_small, preface, read, request, run,
+    DATA, END_HEADERS, END_STREAM, HEADERS, RawClient, connect, exchange, frame, get_small,
+    preface, read, request, run,
 };
 use crate::common::{LARGE, Origin, Setup, Site, log_to, ms, pattern, wait_until};
 
@@ -170,5 +173,36 @@ fn logs_the_protocol() {
     wait_until("both requests are logged", || lines().lines().count() == 2);
     for line in lines().lines() {
         assert!(line.contains("\"GET /small HTTP/2.0\" 200 6 "), "{line}");
+    }
+}
+
+#[test]
+fn half_closed_connections_get_their_responses() {
+    let origin = Origin::new(|mut peer| {
+        while let Some(request) = peer.request() {
+            if request.method() == "GET" {
+                thread::sleep(ms(200));
+                peer.respond("end");
+            }
+        }
+    });
+    for half_close in [HalfClose::Respond, HalfClose::Cancel] {
+        let proxy = Setup::named("epoll-edge").proxy(&[origin.addr()], |config| {
+            config.half_close = half_close;
+        });
+        let mut client = RawClient::connect(proxy.addr(), &[]);
+        // The last request is incomplete.
+        let open = frame(HEADERS, END_HEADERS, 5, b"\x83\x86\x01\x01a\x04\x06/small");
+        client.send([get_small(1), get_small(3), open].concat());
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        let mut responses = 0;
+        while let Some(frame) = client.frame() {
+            responses += usize::from(frame.kind == DATA && frame.payload == b"end");
+        }
+        assert_eq!(responses, if half_close == HalfClose::Respond { 2 } else { 0 });
+        wait_until("the connection is closed", || {
+            let workers = &proxy.metrics().workers;
+            workers.iter().all(|worker| worker.connections_open.get() == 0)
+        });
     }
 }

@@ -1,5 +1,7 @@
 //! Server models in which threads share or exchange connections.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::thread;
 
@@ -14,15 +16,17 @@ fn loads(server: &RunningServer) -> Vec<u64> {
     metrics.workers.iter().map(|worker| worker.connections_open.get()).collect()
 }
 
-/// Sends requests until no worker has more than 1.25 of its share of the connections.
-fn assert_balanced(server: &RunningServer, clients: &mut [Client]) {
-    let limit = (clients.len() as f64 / server.workers() as f64 * 1.25).ceil() as u64;
+/// Sends requests until no worker has more than 1.25 of its share of the connections: of these clients
+/// and of `others`, which stay idle.
+fn assert_balanced(server: &RunningServer, clients: &mut [Client], others: usize) {
+    let count = clients.len() + others;
+    let limit = (count as f64 / server.workers() as f64 * 1.25).ceil() as u64;
     wait_until("the connections are balanced", || {
         for client in &mut *clients {
             assert_eq!(client.get("/small").body, b"small\n");
         }
         let loads = loads(server);
-        loads.iter().sum::<u64>() == clients.len() as u64 && loads.iter().all(|&load| load <= limit)
+        loads.iter().sum::<u64>() == count as u64 && loads.iter().all(|&load| load <= limit)
     });
 }
 
@@ -55,7 +59,7 @@ fn connections_migrate_from_overloaded_loops() {
     });
     // The kernel distributes connections at random.
     let mut clients = connect(&server, 120);
-    assert_balanced(&server, &mut clients);
+    assert_balanced(&server, &mut clients, 0);
     // After most connections are closed, idle ones migrate.
     for count in [60, 30, 16] {
         let mut number = 0;
@@ -64,11 +68,37 @@ fn connections_migrate_from_overloaded_loops() {
             number % 7 < 4
         });
         clients.truncate(count);
-        assert_balanced(&server, &mut clients);
+        assert_balanced(&server, &mut clients, 0);
     }
     let accepted: u64 =
         server.metrics().workers.iter().map(|worker| worker.connections_accepted.get()).sum();
     assert_eq!(accepted, 120, "a connection that migrates is counted once");
+}
+
+#[test]
+fn connections_migrate_around_those_with_http2() {
+    let site = Site::new();
+    let server = Setup::model("migrate").serve(&site, |_| {});
+    // Each worker has idle connections with HTTP/2, which are older than all others.
+    let streams: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut client = TcpStream::connect(server.addr()).unwrap();
+            let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+            let head = b"\0\0\x0d\x01\x05\0\0\0\x01\x82\x86\x01\x01a\x04\x06/small";
+            client.write_all(&[&hearken_http::h2::PREFACE[..], &settings, head].concat()).unwrap();
+            // Its settings.
+            client.read_exact(&mut [0; 9]).unwrap();
+            client
+        })
+        .collect();
+    let mut clients = connect(&server, 120);
+    assert_balanced(&server, &mut clients, streams.len());
+    let mut number = 0;
+    clients.retain(|_| {
+        number += 1;
+        number % 7 < 4
+    });
+    assert_balanced(&server, &mut clients, streams.len());
 }
 
 #[test]

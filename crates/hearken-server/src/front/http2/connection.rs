@@ -25,11 +25,15 @@ pub(super) struct ClientConnection {
     pub(super) is_closing: bool,
     /// Whether the transport has taken bytes that it has not sent.
     pub(super) is_blocked: bool,
+    /// Whether the streams store so much content that other responses are held back.
+    pub(super) is_congested: bool,
     /// Time up to which the budget of overhead was restored.
     pub(super) elapsed_at: Time,
     /// Deadline while there are no streams.
     pub(super) idle_deadline: Time,
-    /// Deadline of an incomplete frame or field block.
+    /// Number of the frame or field block that is incomplete.
+    pub(super) incomplete: Option<u32>,
+    /// Its deadline.
     pub(super) head_deadline: Option<Time>,
     /// End of the period over which the rate of the responses is measured, while they wait for the client.
     pub(super) send_deadline: Option<Time>,
@@ -63,8 +67,10 @@ impl ClientConnection {
             is_pending: false,
             is_closing: false,
             is_blocked: false,
+            is_congested: false,
             elapsed_at: now,
             idle_deadline,
+            incomplete: None,
             head_deadline: None,
             send_deadline: None,
             min_taken: None,
@@ -128,6 +134,8 @@ pub(in crate::front) struct Stream {
     pub(super) body: Body,
     /// Whether the stream ends after this content.
     pub(super) ends: bool,
+    /// Whether the handler has paused the response although no content of it is stored.
+    pub(in crate::front) is_held: bool,
     pub(super) response: ResponseState,
     /// Whether the client has ended its side.
     pub(super) is_received: bool,
@@ -154,6 +162,7 @@ impl Stream {
     pub(super) fn begin(&mut self, id: StreamId, is_received: bool) {
         self.id = Some(id);
         (self.ends, self.is_received, self.unreleased) = (false, is_received, 0);
+        self.is_held = false;
         self.response = ResponseState::Head;
     }
 

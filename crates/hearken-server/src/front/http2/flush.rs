@@ -6,7 +6,7 @@ use hearken_http::h2::ErrorCode;
 
 use super::MAX_OUT;
 use crate::front::Front;
-use crate::front::connection::Phase;
+use crate::front::connection::{Flags, Phase};
 use crate::front::handler::{Context, Handler};
 use crate::front::request::Stage;
 use crate::front::transport::Transport;
@@ -18,34 +18,37 @@ use crate::runtime::rate::{is_too_slow, min_bytes};
 const MAX_SENDS: usize = 4;
 
 impl Front {
-    /// Returns whether an HTTP/2 connection continues at the end of the turn.
+    /// Returns the number of HTTP/2 connections that continue at the end of the turn: frames were written
+    /// since they received something.
     #[inline]
-    pub(crate) fn has_pending_streams(&self) -> bool {
-        self.http2.has_pending()
+    pub(crate) fn pending_streams(&self) -> usize {
+        self.http2.pending()
     }
 
-    /// Continues HTTP/2 connections at the end of a turn: sends the frames that were written since they
-    /// received something.
+    /// Removes the first connection that continues at the end of the turn. A connection that continues
+    /// in the next turn follows the others.
+    #[cold]
+    pub(crate) fn next_pending_streams(&mut self) -> Option<Token> {
+        let token = self.http2.pending.pop_front()?;
+        if let Some(connection) = self.http2.get(token) {
+            connection.is_pending = false;
+        }
+        Some(token)
+    }
+
+    /// Continues an HTTP/2 connection at the end of a turn.
     #[cold]
     pub(crate) fn continue_streams<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
+        token: Token,
     ) {
-        let mut pending = std::mem::take(&mut self.http2.pending);
-        for token in pending.drain(..) {
-            if let Some(connection) = self.http2.get(token) {
-                connection.is_pending = false;
-                self.flush_http2(io, handler, token);
-            }
-        }
-        // Connections that continue in the next turn. The memory is reused.
-        pending.append(&mut self.http2.pending);
-        self.http2.pending = pending;
+        self.flush_http2(io, handler, token);
     }
 
     /// Sends the frames of a connection, and continues its streams as their windows permit.
-    pub(super) fn flush_http2<T: Transport, H: Handler<T>>(
+    pub(in crate::front) fn flush_http2<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -60,6 +63,9 @@ impl Front {
                 let received = std::mem::take(&mut connection.received);
                 self.process_frames(io, handler, token, &received);
             }
+            if self.connections.get(token).flags.contains(Flags::ENDED) {
+                self.end_input(io, handler, token);
+            }
             self.fill(io, handler, token);
             let Some(connection) = self.http2.get(token) else { return };
             if connection.out.is_empty() || !self.send_output(io, token) {
@@ -70,7 +76,32 @@ impl Front {
                 break;
             }
         }
+        if self.http2.get(token).is_some_and(|connection| connection.is_congested) {
+            self.release_held(io, handler, token);
+        }
         self.update_http2(io, token);
+    }
+
+    /// Handles the end of a client's sending side, after its last frame was processed. Cancels requests
+    /// that will stay incomplete, and tunnels. The connection closes after the other responses.
+    #[cold]
+    fn end_input<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        let Some(connection) = self.http2.get(token) else { return };
+        if !connection.received.is_empty() || connection.frames.is_shutting_down() {
+            return;
+        }
+        let streams = connection.streams.clone();
+        for (_, index) in streams {
+            if !self.http2.stream(index).is_received() {
+                self.on_disconnected(io, handler, index);
+            }
+        }
+        self.shut_down_http2(token);
     }
 
     /// Continues streams whose content waits, in the order of their priorities.
@@ -149,10 +180,10 @@ impl Front {
             self.is_slow_reader(io, token);
         }
         let Some(connection) = self.http2.get(token) else { return };
-        if connection.frames.buffered_bytes() == 0 {
-            connection.head_deadline = None;
-        } else if connection.head_deadline.is_none() {
-            connection.head_deadline = Some(now + timeouts.header);
+        let incomplete = connection.frames.incomplete();
+        if connection.incomplete != incomplete {
+            connection.incomplete = incomplete;
+            connection.head_deadline = incomplete.map(|_| now + timeouts.header);
         }
         let is_idle = connection.is_idle();
         if connection.received.is_empty() {

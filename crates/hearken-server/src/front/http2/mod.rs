@@ -9,13 +9,16 @@
 //! | `connection` | the state of a connection and of its streams |
 //! | `receive` | frames of the client: requests, bodies, the end of the connection |
 //! | `respond` | responses as frames |
+//! | `backpressure` | bounds the content that waits for a client |
 //! | `flush` | sends the frames of a turn at once; timeouts; the end of a connection |
 
+mod backpressure;
 mod connection;
 mod flush;
 mod receive;
 mod respond;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hearken::Token;
@@ -45,7 +48,9 @@ pub(super) struct Http2 {
     /// Empty buffers for output.
     spare: Vec<Vec<u8>>,
     /// Connections that continue at the end of the turn.
-    pending: Vec<Token>,
+    pending: VecDeque<Token>,
+    /// Whether a stream has stored content that its window does not permit.
+    has_stored: bool,
 }
 
 impl Http2 {
@@ -57,14 +62,15 @@ impl Http2 {
             head: None,
             scratch: Vec::new(),
             spare: Vec::new(),
-            pending: Vec::new(),
+            pending: VecDeque::new(),
+            has_stored: false,
         }
     }
 
-    /// Returns whether a connection continues at the end of the turn.
+    /// Returns the number of connections that continue at the end of the turn.
     #[inline]
-    pub(super) fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
     }
 
     #[inline]
@@ -95,7 +101,7 @@ impl Http2 {
         if let Some(connection) = self.get(token)
             && !std::mem::replace(&mut connection.is_pending, true)
         {
-            self.pending.push(token);
+            self.pending.push_back(token);
         }
     }
 

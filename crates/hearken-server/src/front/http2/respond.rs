@@ -17,7 +17,7 @@ use crate::front::transport::Transport;
 use crate::runtime::access_log::Outcome;
 
 /// Maximum number of content bytes of a stream that are sent before other streams continue.
-const MAX_PIECE: usize = 16 * 1024;
+pub(super) const MAX_PIECE: usize = 16 * 1024;
 /// The reason why a handler rejects extended CONNECT.
 const NO_TUNNEL: &str = "the resource is not a tunnel";
 /// Limits on the heads that handlers write.
@@ -107,6 +107,7 @@ impl Front {
             connection.frames.reset(id, ErrorCode::INTERNAL_ERROR, &mut connection.out);
         }
         let is_taken = !stream.has_pending();
+        self.http2.has_stored |= !is_taken;
         self.http2.mark_pending(token);
         is_taken
     }
