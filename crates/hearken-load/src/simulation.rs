@@ -5,7 +5,7 @@
 //! requests and the same report.
 //!
 //! The remaining inputs are the files that the settings name, the lookup of a host that is not an
-//! IP address, and the random numbers of TLS.
+//! IP address, and the random numbers of TLS, which `hearken_tls::simulate` replaces.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use crate::runtime::server::{
     self, ServerHandle, Source, StartError, WorkerContext, run_worker, worker_count, worker_seed,
 };
 use crate::side_server;
-use crate::start::{Prepared, Service, StaticService, admin_sources};
+use crate::start::{Prepared, Service, StaticService, TlsService, admin_sources};
 
 pub use crate::proxy::simulation::{LookupAnswer, ProxyUsage, SimulatedProxy};
 pub use crate::static_files::memory::{Fault, Memory, Operation};
@@ -174,7 +174,10 @@ impl SimulatedServer {
         }
         let service = self.service.clone();
         let started = |addr| self.addr.set(addr);
-        let ended = if service.is_static() {
+        let ended = if let Some(tls) = config.tls.clone() {
+            let service = TlsService { service, accepts: Some(tls), profiles: Arc::default() };
+            run(service, io, &context, grace, started)
+        } else if service.is_static() {
             run(StaticService(service), io, &context, grace, started)
         } else {
             run(service, io, &context, grace, started)

@@ -151,12 +151,12 @@ pub(crate) struct StaticService<F>(pub(crate) Service<F>);
 
 /// Creates the workers of a service over TLS.
 #[derive(Clone)]
-struct TlsService<F> {
-    service: Service<F>,
+pub(crate) struct TlsService<F> {
+    pub(crate) service: Service<F>,
     /// TLS of clients, if they use it.
-    accepts: Option<ServerTls>,
+    pub(crate) accepts: Option<ServerTls>,
     /// TLS settings of connections to servers.
-    profiles: Arc<[ClientTls]>,
+    pub(crate) profiles: Arc<[ClientTls]>,
 }
 
 impl<F: Files> server::Service for TlsService<F> {

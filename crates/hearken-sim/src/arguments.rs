@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use hearken_sim::io_level::IoLevelName;
 use hearken_sim::kinds::{self, Kind};
+use hearken_sim::selection::{Protocols, Selection};
 
 const EXIT_STATUS: &str =
     "Exit status:\n  0  no finding\n  1  a finding, or an error\n  2  invalid command line";
@@ -18,6 +19,8 @@ const RUN_EXAMPLES: &str = "Examples:
     hearken-sim run --what server --time 1h --jobs 8 --keep-going
   Run the real io_uring code over a simulated ring:
     hearken-sim run --what server --level ring
+  Run histories in which some clients use HTTP/2 over TLS:
+    hearken-sim run --what proxy --protocols http2-tls
   Compare traces with those of another process:
     hearken-sim run --what server --seeds 0..1000 --verify";
 
@@ -97,7 +100,7 @@ pub(crate) enum Command {
         #[arg(long, value_parser = seeds)]
         seeds: Range<u64>,
         #[command(flatten)]
-        level: Level,
+        selection: Selected,
     },
 }
 
@@ -110,7 +113,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub(crate) seeds: Option<Range<u64>>,
     #[command(flatten)]
-    pub(crate) level: Level,
+    pub(crate) selection: Selected,
     /// Number of threads [default: number of processors].
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
@@ -150,28 +153,43 @@ pub(crate) struct History {
     #[arg(long, value_name = "KIND", value_parser = kind)]
     pub(crate) what: Option<&'static dyn Kind>,
     #[command(flatten)]
-    pub(crate) level: Level,
+    pub(crate) selection: Selected,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Level {
+pub(crate) struct Selected {
     /// Implementation of Io under the programs: simulated by its contract, or real over a simulated
     /// kernel or ring. Each seed selects one with any.
-    #[arg(long = "level", value_name = "LEVEL", value_parser = level, default_value = "any")]
-    pub(crate) name: Choice,
+    #[arg(long, value_name = "LEVEL", value_parser = level, default_value = "any")]
+    pub(crate) level: Choice<IoLevelName>,
+    /// Protocols of clients: http1, or some with http2; all over TLS with http1-tls or http2-tls. Each
+    /// seed selects them with any.
+    #[arg(long, value_name = "NAME", value_parser = protocols, default_value = "any")]
+    pub(crate) protocols: Choice<Protocols>,
 }
 
-/// A name of an implementation, or any.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice(pub(crate) Option<IoLevelName>);
-
-fn level(text: &str) -> Result<Choice, String> {
-    let mut names = IoLevelName::ALL.iter();
-    match names.find(|(name, _)| *name == text) {
-        Some(&(_, level)) => Ok(Choice(Some(level))),
-        None if text == "any" => Ok(Choice(None)),
-        None => Err("unknown level (use io, kernel, ring, any)".to_owned()),
+impl Selected {
+    pub(crate) fn get(self) -> Selection {
+        Selection { level: self.level.0, protocols: self.protocols.0 }
     }
+}
+
+/// A named value, or any.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice<T>(pub(crate) Option<T>);
+
+fn choose<T: Copy>(text: &str, names: &[(&str, T)]) -> Option<Choice<T>> {
+    let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| Choice(Some(*value)));
+    found.or((text == "any").then_some(Choice(None)))
+}
+
+fn level(text: &str) -> Result<Choice<IoLevelName>, &'static str> {
+    choose(text, &IoLevelName::ALL).ok_or("unknown level (use io, kernel, ring, any)")
+}
+
+fn protocols(text: &str) -> Result<Choice<Protocols>, &'static str> {
+    choose(text, &Protocols::ALL)
+        .ok_or("unknown protocols (use http1, http2, http1-tls, http2-tls, any)")
 }
 
 fn kind(text: &str) -> Result<&'static dyn Kind, String> {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::allocator;
 use crate::finding::Finding;
 use crate::history::{self, Outcome, Source};
-use crate::io_level::IoLevelName;
 use crate::kinds::Kind;
+use crate::selection::Selection;
 
 /// Number of consecutive seeds that a thread takes at a time.
 const CHUNK: u64 = 16;
@@ -25,8 +25,8 @@ pub struct Campaign {
     pub kind: &'static dyn Kind,
     /// The seeds.
     pub seeds: Range<u64>,
-    /// The implementation of `Io` under the programs, unless each seed selects one.
-    pub level: Option<IoLevelName>,
+    /// What each seed does not select itself.
+    pub selection: Selection,
     /// Number of threads.
     pub jobs: usize,
     /// Maximum duration.
@@ -104,7 +104,7 @@ impl Shared<'_> {
     }
 
     fn work(&self) {
-        let Campaign { kind, seeds, level, keep_going, .. } = self.campaign;
+        let Campaign { kind, seeds, selection, keep_going, .. } = self.campaign;
         while !self.is_over() {
             let first = self.next.fetch_add(CHUNK, Ordering::Relaxed);
             if first >= seeds.end {
@@ -112,7 +112,7 @@ impl Shared<'_> {
             }
             let mut part = Summary::default();
             for seed in first..seeds.end.min(first.saturating_add(CHUNK)) {
-                run_seed(*kind, seed, *level, &mut part);
+                run_seed(*kind, seed, *selection, &mut part);
                 if !part.findings.is_empty() && !keep_going {
                     self.stop.store(true, Ordering::Relaxed);
                 }
@@ -126,8 +126,8 @@ impl Shared<'_> {
 }
 
 /// Runs a seed, and repeats it if it is due.
-fn run_seed(kind: &dyn Kind, seed: u64, level: Option<IoLevelName>, summary: &mut Summary) {
-    let source = Source::of_seed(seed, level);
+fn run_seed(kind: &dyn Kind, seed: u64, selection: Selection, summary: &mut Summary) {
+    let source = Source::Seed(seed, selection);
     let mut outcome = history::run(kind, &source, None);
     if seed.is_multiple_of(REPEAT_INTERVAL) {
         let again = history::run(kind, &source, None).hash;
@@ -169,9 +169,9 @@ pub fn run(campaign: &Campaign, mut progress: impl FnMut(&Summary)) -> Summary {
 pub fn hashes(
     kind: &dyn Kind,
     seeds: Range<u64>,
-    level: Option<IoLevelName>,
+    selection: Selection,
 ) -> impl Iterator<Item = (u64, u64)> {
     let repeated = seeds.filter(|seed| seed.is_multiple_of(REPEAT_INTERVAL));
-    let hash = move |seed| history::run(kind, &Source::of_seed(seed, level), None).hash;
+    let hash = move |seed| history::run(kind, &Source::Seed(seed, selection), None).hash;
     repeated.map(move |seed| (seed, hash(seed)))
 }

@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::sim::{SimIo, SimIoSettings, World};
+use hearken::io::sim::World;
 use hearken::io::{Address, Completion, CompletionKind, Io};
 use hearken::timer::Time;
 
+use crate::connector::Connector;
+use crate::http2::Http2Facts;
 use crate::report::Report;
 use crate::response::{Head, Part, ResponseReader};
 use crate::scheduler::{Program, earlier};
@@ -42,6 +44,15 @@ impl RequestId {
             Some(RequestId { client: next()?, connection: next()?, number: next()? })
         })
     }
+}
+
+/// The version of HTTP that a connection uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HttpVersion {
+    /// HTTP/1.1, or HTTP/1.0.
+    Http1,
+    /// HTTP/2, whose requests are valid, and do not decide about the connection.
+    Http2,
 }
 
 /// A request as sent.
@@ -85,6 +96,35 @@ pub struct Exchange<R> {
     pub pause: (Duration, u64),
     /// Time at which the response was complete.
     pub answered_at: Option<Time>,
+}
+
+impl<R> Exchange<R> {
+    /// Creates the exchange of a request between two positions in the stream.
+    pub(crate) fn new(id: RequestId, planned: Planned<R>, start: u64, end: u64) -> Exchange<R> {
+        Exchange {
+            id,
+            planned,
+            end,
+            start,
+            started_at: None,
+            sent_at: None,
+            taken_at: None,
+            head: None,
+            received: 0,
+            pause: (Duration::ZERO, 0),
+            answered_at: None,
+        }
+    }
+
+    /// Records that the stream was sent up to a position.
+    pub(crate) fn on_sent(&mut self, position: u64, now: Time) {
+        if position > self.start {
+            self.started_at.get_or_insert(now);
+        }
+        if position >= self.end {
+            self.sent_at.get_or_insert(now);
+        }
+    }
 }
 
 /// The first cause for the end of a connection, as the client saw it.
@@ -136,6 +176,8 @@ pub struct ConnectionRecord<R> {
     pub ended_at: Time,
     /// The client's own actions.
     pub own: OwnActions,
+    /// Facts about a connection that uses HTTP/2. Its requests are answered in any order.
+    pub http2: Option<Http2Facts>,
 }
 
 /// The requests of clients and the checks of responses, by kind of history.
@@ -146,10 +188,12 @@ pub trait Script {
     /// Appends bytes that a connection starts with.
     fn preamble(&mut self, client: u16, out: &mut Vec<u8>);
 
-    /// Appends a request. `is_last` is whether no other one follows on the connection.
+    /// Appends a request in the form of HTTP/1.1. `is_last` is whether no other one follows on the
+    /// connection.
     fn request(
         &mut self,
         id: RequestId,
+        version: HttpVersion,
         is_last: bool,
         out: &mut Vec<u8>,
     ) -> Planned<Self::Request>;
@@ -206,9 +250,28 @@ pub struct ClientSettings {
     pub patience: Duration,
 }
 
+impl ClientSettings {
+    /// Draws a pause, which may be shorter or longer than the server's timeouts.
+    pub(crate) fn draw_pause(&self, world: &World) -> Duration {
+        let timeout = self.timeout;
+        let ms = Duration::from_millis;
+        let pauses = [
+            Duration::ZERO,
+            Duration::ZERO,
+            ms(1),
+            ms(20),
+            ms(300),
+            timeout / 2,
+            timeout,
+            timeout * 2,
+        ];
+        pauses[world.decide(pauses.len() as u32) as usize]
+    }
+}
+
 /// The action at the end of sending or receiving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+pub(crate) enum End {
     Close,
     /// Wait until the server closes the connection.
     Wait,
@@ -237,7 +300,7 @@ struct Behaviour {
 }
 
 /// Maximum time for which a client does not receive on a connection.
-const MAX_PAUSED: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_PAUSED: Duration = Duration::from_secs(3600);
 
 struct Client<R> {
     number: u16,
@@ -280,26 +343,28 @@ struct Clients<'y, S: Script> {
     world: World,
     report: &'y Report,
     host: usize,
+    connector: Connector,
     by_slot: Vec<Option<usize>>,
     records: Records<S::Request>,
 }
 
 /// Runs all clients until their connections have ended.
-pub fn run<S: Script>(
+pub(crate) fn run<S: Script>(
     program: Program<'_>,
-    io: SimIoSettings,
+    connector: Connector,
     settings: ClientSettings,
     script: S,
     records: Records<S::Request>,
 ) {
     let world = program.host().world().clone();
-    let mut io = program.io(SimIo::new(program.host(), io));
+    let mut io = program.io(connector.io(program.host()));
     let now = world.now();
     let mut all = Clients {
         script,
         world,
         report: program.report(),
         host: program.host().index(),
+        connector,
         by_slot: Vec::new(),
         records,
         settings,
@@ -334,20 +399,8 @@ impl<S: Script> Clients<'_, S> {
         values[self.decide(values.len() as u32) as usize]
     }
 
-    /// Draws a pause, which may be shorter or longer than the server's timeouts.
     fn draw_pause(&self) -> Duration {
-        let timeout = self.settings.timeout;
-        let ms = Duration::from_millis;
-        self.draw(&[
-            Duration::ZERO,
-            Duration::ZERO,
-            ms(1),
-            ms(20),
-            ms(300),
-            timeout / 2,
-            timeout,
-            timeout * 2,
-        ])
+        self.settings.draw_pause(&self.world)
     }
 
     fn create(&self, number: u16, now: Time) -> Client<S::Request> {
@@ -476,7 +529,7 @@ impl<S: Script> Clients<'_, S> {
     ) {
         client.record.opened_at = now;
         client.progress_at = now;
-        match io.connect(&self.settings.server, None) {
+        match self.connector.connect(io, &self.settings.server, HttpVersion::Http1) {
             Ok(token) => {
                 let slot = token.slot() as usize;
                 if slot >= self.by_slot.len() {
@@ -592,12 +645,7 @@ impl<S: Script> Clients<'_, S> {
                 if exchange.sent_at.is_some() {
                     break;
                 }
-                if client.sent > exchange.start {
-                    exchange.started_at.get_or_insert(now);
-                }
-                if client.sent >= exchange.end {
-                    exchange.sent_at = Some(now);
-                }
+                exchange.on_sent(client.sent, now);
             }
             if !is_done {
                 client.sends += 1;
@@ -654,7 +702,7 @@ impl<S: Script> Clients<'_, S> {
             client.planned += 1;
             let is_last = client.planned == client.behaviour.requests;
             let before = client.output.len();
-            let planned = self.script.request(id, is_last, &mut client.output);
+            let planned = self.script.request(id, HttpVersion::Http1, is_last, &mut client.output);
             let start = client.sent + before as u64;
             let end = client.sent + client.output.len() as u64;
             let is_tunnel = self.script.tunnel_status(&planned.request).is_some();
@@ -663,19 +711,7 @@ impl<S: Script> Clients<'_, S> {
                 client.hold = Some(start + planned.head_length as u64);
             }
             let (expects, keeps) = (planned.expects, planned.keep_alive);
-            record.exchanges.push(Exchange {
-                id,
-                planned,
-                end,
-                start,
-                started_at: None,
-                sent_at: None,
-                taken_at: None,
-                head: None,
-                received: 0,
-                pause: (Duration::ZERO, 0),
-                answered_at: None,
-            });
+            record.exchanges.push(Exchange::new(id, planned, start, end));
             if expects || !keeps {
                 break;
             }
@@ -888,7 +924,8 @@ impl<S: Script> Clients<'_, S> {
     }
 }
 
-fn new_record<R>(client: u16, connection: u16, now: Time) -> ConnectionRecord<R> {
+/// Creates the record of a connection that begins.
+pub(crate) fn new_record<R>(client: u16, connection: u16, now: Time) -> ConnectionRecord<R> {
     ConnectionRecord {
         client,
         connection,
@@ -900,5 +937,6 @@ fn new_record<R>(client: u16, connection: u16, now: Time) -> ConnectionRecord<R>
         ended: Ended::ByClient,
         ended_at: now,
         own: OwnActions::default(),
+        http2: None,
     }
 }

@@ -7,13 +7,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hearken::io::sim::{Decisions, Host, TraceEntry, World};
+use hearken_tls::ServerTls;
 
 use crate::finding::Finding;
-use crate::io_level::IoLevelName;
 use crate::kinds::Kind;
 use crate::report::Report;
 use crate::scheduler::{Limits, Scheduler};
+use crate::selection::Selection;
 use crate::swarm::{Mode, Swarm};
+use crate::tls;
 
 /// The limits of every history. No program needs nearly as much.
 const LIMITS: Limits = Limits { steps: 2_000_000, time: Duration::from_secs(30 * 24 * 3600) };
@@ -21,26 +23,19 @@ const LIMITS: Limits = Limits { steps: 2_000_000, time: Duration::from_secs(30 *
 /// The origin of the decisions of a history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A seed of the generator.
-    Seed(u64),
-    /// A seed of the generator for the decisions after the first one, which selects the `Io`.
-    SeedAtLevel(u64, IoLevelName),
+    /// A seed of the generator. What is selected is not drawn.
+    Seed(u64, Selection),
     /// Bytes, followed by zeros.
     Bytes(Vec<u8>),
 }
 
 impl Source {
-    /// Returns the source for a seed, with the `Io` that the seed selects or the one at `level`.
-    pub fn of_seed(seed: u64, level: Option<IoLevelName>) -> Source {
-        level.map_or(Source::Seed(seed), |level| Source::SeedAtLevel(seed, level))
-    }
-
     fn decisions(&self) -> Decisions {
         match self {
-            Source::Seed(seed) => Decisions::from_seed(*seed),
-            Source::SeedAtLevel(seed, level) => {
-                Decisions::from_bytes_and_seed(&[level.first_decision()], *seed)
-            }
+            Source::Seed(seed, selection) => match selection.first_decision(*seed) {
+                None => Decisions::from_seed(*seed),
+                Some(first) => Decisions::from_bytes_and_seed(&[first], *seed),
+            },
             Source::Bytes(bytes) => Decisions::from_bytes(bytes),
         }
     }
@@ -49,7 +44,7 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Seed(seed) | Source::SeedAtLevel(seed, _) => write!(f, "seed {seed}"),
+            Source::Seed(seed, _) => write!(f, "seed {seed}"),
             Source::Bytes(bytes) => write!(f, "{} bytes of decisions", bytes.len()),
         }
     }
@@ -94,6 +89,15 @@ impl Simulation {
         self.world.host(address)
     }
 
+    /// Draws the TLS settings of a server, if clients use TLS. Reports a failure.
+    pub(crate) fn draw_tls(&self) -> Option<ServerTls> {
+        if !self.swarm.protocols.tls {
+            return None;
+        }
+        let drawn = tls::draw_server(&self.world);
+        drawn.inspect_err(|error| self.report.fail("TLS of a server", error.clone())).ok()
+    }
+
     /// Draws one of the values. The first is the benign one.
     pub fn draw<T: Copy>(&self, values: &[T]) -> T {
         values[self.world.decide(values.len() as u32) as usize]
@@ -127,6 +131,10 @@ pub fn run(kind: &dyn Kind, source: &Source, tracer: Option<Tracer>) -> Outcome 
             program.host().world().stop_faults();
         });
     }
+    if swarm.protocols.tls {
+        let clock = simulation.host("TLS", [10, 0, 255, 2].into());
+        tls::begin(world.decide(1 << 16).into(), clock);
+    }
     let check = kind.start(&mut simulation);
     let mut result = simulation.scheduler.run(LIMITS);
     if result.is_ok() {
@@ -137,6 +145,7 @@ pub fn run(kind: &dyn Kind, source: &Source, tracer: Option<Tracer>) -> Outcome 
         let detail = format!("{} sockets are open after all programs ended", world.open_sockets());
         result = Err(Finding::new("open sockets", detail));
     }
+    tls::end();
     Outcome {
         finding: result.err(),
         hash: world.trace_hash(),

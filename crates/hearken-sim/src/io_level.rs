@@ -47,17 +47,17 @@ impl IoLevelName {
     const DRAWN: [IoLevelName; 4] =
         [IoLevelName::Io, IoLevelName::Io, IoLevelName::Kernel, IoLevelName::Ring];
 
-    /// Draws a name. This must be the first decision of a history.
-    pub(crate) fn draw(decisions: &mut Decisions) -> IoLevelName {
-        draw(decisions, &IoLevelName::DRAWN)
+    /// Returns the name for a value of the first decision below 4.
+    pub(crate) fn of_value(value: u8) -> IoLevelName {
+        IoLevelName::DRAWN[usize::from(value) % IoLevelName::DRAWN.len()]
     }
 
-    /// Returns the first byte of the decisions of a history that draws this name.
-    pub(crate) fn first_decision(self) -> u8 {
+    /// Returns the first value that stands for this name.
+    pub(crate) fn value(self) -> u8 {
         match self {
             IoLevelName::Io => 0,
-            IoLevelName::Kernel => 0x80,
-            IoLevelName::Ring => 0xc0,
+            IoLevelName::Kernel => 2,
+            IoLevelName::Ring => 3,
         }
     }
 }

@@ -8,9 +8,11 @@
 //! | [`history`] | runs one history |
 //! | [`kinds`] | the kinds of histories: their programs and invariants |
 //! | [`swarm`] | the configuration that a history draws for itself |
+//! | [`selection`] | what the first decision selects |
 //! | [`io_level`] | the implementation of `Io` under the programs |
 //! | [`scheduler`] | runs programs as coroutines |
 //! | [`campaign`] | runs many histories |
+//! | [`client`], [`http2`] | clients of HTTP/1.1 and of HTTP/2 |
 //! | [`shrink`] | finds a shorter history with the same finding |
 //! | [`bugs`] | searches for planted bugs |
 //! | [`history_file`] | files with one history |
@@ -19,10 +21,13 @@ mod allocator;
 pub mod bugs;
 pub mod campaign;
 pub mod client;
+mod clients;
+mod connector;
 pub mod content;
 pub mod finding;
 pub mod history;
 pub mod history_file;
+pub mod http2;
 pub mod io_level;
 pub mod kinds;
 pub mod log_line;
@@ -32,8 +37,10 @@ mod program_io;
 pub mod report;
 pub mod response;
 pub mod scheduler;
+pub mod selection;
 pub mod shrink;
 pub mod swarm;
+mod tls;
 mod waiter;
 
 pub use program_io::ProgramIo;

@@ -19,6 +19,7 @@ use hearken_sim::history::{self, Source, Tracer};
 use hearken_sim::history_file::HistoryFile;
 use hearken_sim::io_level::IoLevelName;
 use hearken_sim::kinds::Kind;
+use hearken_sim::selection::{Protocols, Selection};
 use hearken_sim::shrink;
 
 use arguments::{Arguments, Bugs, Command, History, Run};
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         Command::Replay { history, quiet } => replay(&history, quiet),
         Command::Shrink { history, output, time } => shrink(&history, &output, time),
         Command::Bugs(options) => search_bugs(&options),
-        Command::Hashes { what, seeds, level } => print_hashes(what, seeds, level.name.0),
+        Command::Hashes { what, seeds, selection } => print_hashes(what, seeds, selection.get()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -60,7 +61,7 @@ fn run(options: &Run) -> Success {
     let campaign = Campaign {
         kind: options.what,
         seeds: options.seeds.clone().unwrap_or(0..end),
-        level: options.level.name.0,
+        selection: options.selection.get(),
         jobs,
         time: options.time,
         keep_going: options.keep_going,
@@ -127,13 +128,17 @@ fn write_file(path: &Path, text: &str) -> Result<(), String> {
 
 /// Compares the hashes of traces with those that another process computes.
 fn verify(campaign: &Campaign, summary: &Summary) -> Success {
-    let Campaign { kind, seeds, level, .. } = campaign;
+    let Campaign { kind, seeds, selection, .. } = campaign;
     let end = summary.hashes.last_key_value().map_or(seeds.start, |(seed, _)| seed + 1);
     let range = format!("{}..{}", seeds.start, end.max(seeds.start + 1));
     let mut child = process::Command::new(std::env::current_exe()?);
     child.args(["hashes", "--what", kind.name(), "--seeds", &range]).stderr(Stdio::inherit());
-    if let Some((name, _)) = IoLevelName::ALL.iter().find(|(_, of)| Some(*of) == *level) {
+    if let Some((name, _)) = IoLevelName::ALL.iter().find(|(_, of)| Some(*of) == selection.level) {
         child.args(["--level", name]);
+    }
+    let mut protocols = Protocols::ALL.iter();
+    if let Some((name, _)) = protocols.find(|(_, of)| Some(*of) == selection.protocols) {
+        child.args(["--protocols", name]);
     }
     let output = child.output()?;
     if !output.status.success() {
@@ -158,9 +163,9 @@ fn verify(campaign: &Campaign, summary: &Summary) -> Success {
     Ok(different == 0)
 }
 
-fn print_hashes(kind: &dyn Kind, seeds: Range<u64>, level: Option<IoLevelName>) -> Success {
+fn print_hashes(kind: &dyn Kind, seeds: Range<u64>, selection: Selection) -> Success {
     let mut out = stdout().lock();
-    for (seed, hash) in campaign::hashes(kind, seeds, level) {
+    for (seed, hash) in campaign::hashes(kind, seeds, selection) {
         writeln!(out, "{seed} {hash:016x}")?;
     }
     Ok(true)
@@ -170,7 +175,7 @@ fn print_hashes(kind: &dyn Kind, seeds: Range<u64>, level: Option<IoLevelName>) 
 fn open(history: &History) -> Result<(&'static dyn Kind, Source), String> {
     if let Ok(seed) = history.source.parse() {
         let kind = history.what.ok_or("a seed requires --what; add the kind of histories")?;
-        return Ok((kind, Source::of_seed(seed, history.level.name.0)));
+        return Ok((kind, Source::Seed(seed, history.selection.get())));
     }
     let file = HistoryFile::read(Path::new(&history.source))
         .map_err(|error| format!("cannot read history '{}': {error}", history.source))?;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use hearken::io::sim::{Decisions, Faults, NetworkSettings, SimIoSettings};
 
-use crate::io_level::{IoLevel, IoLevelName};
+use crate::io_level::IoLevel;
 use crate::scheduler::Stalls;
+use crate::selection::{Protocols, Selection};
 
 /// The aim of a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,8 @@ pub struct Swarm {
     pub mode: Mode,
     /// The kinds of faults.
     pub level: FaultLevel,
+    /// The protocols of clients.
+    pub protocols: Protocols,
     /// The network.
     pub network: NetworkSettings,
     /// The implementation of `Io` under the programs under test.
@@ -105,7 +108,7 @@ impl Swarm {
 
     /// Draws a configuration.
     pub fn draw(decisions: &mut Decisions) -> Swarm {
-        let io_level = IoLevelName::draw(decisions);
+        let (io_level, protocols) = Selection::draw(decisions);
         let mode = draw(decisions, &[Mode::Safety, Mode::Liveness]);
         use FaultLevel::{Any, Harmless, None};
         let level = draw(decisions, &[None, None, Harmless, Any]);
@@ -142,7 +145,7 @@ impl Swarm {
         let SimIoSettings { turn_bytes, buffer_size, buffers, .. } = io;
         let sizes = Sizes { turn_bytes, buffer_size, buffers };
         let io = IoLevel::draw(io_level, decisions, level, io);
-        Swarm { mode, level, network, io, sizes, stalls, faults_end }
+        Swarm { mode, level, protocols, network, io, sizes, stalls, faults_end }
     }
 }
 

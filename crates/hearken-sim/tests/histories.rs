@@ -6,6 +6,7 @@ use hearken_sim::campaign::{self, Campaign};
 use hearken_sim::history::{self, Source};
 use hearken_sim::history_file::HistoryFile;
 use hearken_sim::kinds;
+use hearken_sim::selection::Selection;
 use hearken_sim::shrink;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn histories_of_all_kinds_have_no_finding() {
         let campaign = Campaign {
             kind,
             seeds: 0..HISTORIES,
-            level: None,
+            selection: Selection::default(),
             jobs: 2,
             time: None,
             keep_going: true,
@@ -42,7 +43,7 @@ fn other_processes_see_the_same_traces() {
             .output()
             .unwrap();
         let theirs = String::from_utf8(output.stdout).unwrap();
-        let ours: String = campaign::hashes(*kind, 0..200, None)
+        let ours: String = campaign::hashes(*kind, 0..200, Selection::default())
             .map(|(seed, hash)| format!("{seed} {hash:016x}\n"))
             .collect();
         assert_eq!(ours, theirs, "{}", kind.name());
@@ -53,7 +54,7 @@ fn other_processes_see_the_same_traces() {
 fn decisions_repeat_the_history_of_a_seed() {
     for &kind in kinds::all() {
         for seed in 0..20 {
-            let of_seed = history::run(kind, &Source::Seed(seed), None);
+            let of_seed = history::run(kind, &Source::Seed(seed, Selection::default()), None);
             let file = HistoryFile { kind, decisions: of_seed.decisions.clone() };
             let stored = HistoryFile::parse(&file.render(of_seed.finding.as_ref())).unwrap();
             assert_eq!(stored.decisions, of_seed.decisions);

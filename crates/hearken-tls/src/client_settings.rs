@@ -11,7 +11,7 @@ use rustls::{ClientConfig, Error, RootCertStore, SupportedProtocolVersion};
 use crate::failure::{describe_error, line};
 use crate::pem::{self, FileError};
 use crate::server::CertificateFiles;
-use crate::{ClientTls, Provider, TlsVersion, Verifier, provider};
+use crate::{ClientTls, Provider, TlsVersion, Verifier, provider, time_provider};
 
 /// The servers that are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +140,7 @@ impl ClientTlsSettings {
         };
         config.alpn_protocols.clone_from(&self.alpn);
         config.resumption = self.resumption.clone();
+        config.time_provider = time_provider();
         Ok(ClientProfile(Arc::new(config)))
     }
 }

@@ -13,7 +13,9 @@ mod verifier;
 pub use client::ClientTls;
 pub use client_settings::{ClientProfile, ClientTlsError, ClientTlsSettings, Trust};
 pub use failure::TlsFailure;
-pub use provider::{Provider, provider};
+#[cfg(feature = "simulation")]
+pub use provider::simulate;
+pub use provider::{Provider, provider, time_provider};
 pub use server::ServerTls;
 pub use session::{Progress, Session, ToSend, Wire};
 pub use tls_io::{TlsIo, TlsLimits};

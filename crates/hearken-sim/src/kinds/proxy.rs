@@ -26,7 +26,8 @@ use hearken_server::runtime::network::Network;
 use hearken_server::simulation::{Memory, SimulatedProxy, SimulatedServer};
 use hearken_server::{Config, HalfClose, Timeouts};
 
-use crate::client::{self, ClientSettings, Records};
+use crate::client::{ClientSettings, Records};
+use crate::clients::ClientGroup;
 use crate::history::Simulation;
 use crate::kinds::{Check, Kind, worker};
 use crate::origin::{self, HEALTH_PATH, OriginSettings, Origins};
@@ -379,7 +380,8 @@ impl Kind for Proxy {
     }
 
     fn start(&self, simulation: &mut Simulation) -> Check {
-        let Drawn { config, mut limits, origins: settings } = Drawn::new(simulation);
+        let Drawn { mut config, mut limits, origins: settings } = Drawn::new(simulation);
+        config.tls = simulation.draw_tls();
         let world = simulation.world.clone();
         let swarm = simulation.swarm;
         let files = Memory::new(Duration::default, |_, _| None);
@@ -470,13 +472,16 @@ impl Kind for Proxy {
             subject: subject.clone(),
         };
         let records: Records<Requested> = Rc::new(RefCell::default());
-        let host = simulation.host("clients", CLIENTS);
-        let (of_clients, stopped) = (records.clone(), subject.clone());
-        simulation.scheduler.spawn("clients", &host, move |program| {
-            program.sleep_until(start);
-            client::run(program, SimIoSettings::default(), clients, requests, of_clients);
-            stopped.stop(program.host().world());
-        });
+        let clients = ClientGroup {
+            address: CLIENTS,
+            start,
+            settings: clients,
+            script: requests,
+            io: |_| SimIoSettings::default(),
+            records: records.clone(),
+        };
+        let stopped = subject.clone();
+        clients.start(simulation, move |world| stopped.stop(world));
         Box::new(move |simulation| {
             let log = String::from_utf8_lossy(&subject.server.take_log_lines()).into_owned();
             let metrics = subject.server.metrics();

@@ -24,6 +24,8 @@ use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, HalfClose, Timeouts};
 
 use crate::client::{self, ClientSettings, Records};
+use crate::clients::ClientGroup;
+use crate::connector::Connector;
 use crate::history::Simulation;
 use crate::kinds::{Check, Kind, worker};
 use crate::scheduler::Program;
@@ -259,7 +261,8 @@ fn start_admin(simulation: &mut Simulation, subject: &Rc<Subject>, address: Sock
     let records = subject.admin.records.clone();
     simulation.scheduler.spawn("admin client", &host, move |program| {
         program.sleep_until(start);
-        client::run(program, SimIoSettings::default(), settings, requests, records);
+        let connector = Connector::new(SimIoSettings::default(), None);
+        client::run(program, connector, settings, requests, records);
     });
 }
 
@@ -293,7 +296,7 @@ impl Kind for Server {
     }
 
     fn start(&self, simulation: &mut Simulation) -> Check {
-        let Drawn { config, timing, max_body, descriptors, max_sockets } = Drawn::new(simulation);
+        let Drawn { mut config, timing, max_body, descriptors, max_sockets } = Drawn::new(simulation);
         let world = simulation.world.clone();
         let swarm = simulation.swarm;
         let file_faults: Rc<FileFaults> = Rc::default();
@@ -301,6 +304,7 @@ impl Kind for Server {
         let clock = simulation.host("clock", [10, 0, 254, 1].into());
         let files = file_system(&clock, swarm.level, &file_faults);
         create_files(simulation, &mut model.borrow_mut(), &files);
+        config.tls = simulation.draw_tls();
         let Some(server) = worker::create(simulation, &config, descriptors, files.clone()) else {
             return Box::new(|_| ());
         };
@@ -387,14 +391,18 @@ impl Kind for Server {
             sends_proxy_header,
         };
         let records: Records<Requested> = Rc::new(RefCell::default());
-        let host = simulation.host("clients", CLIENTS);
-        let (of_clients, stopped) = (records.clone(), subject.clone());
-        simulation.scheduler.spawn("clients", &host, move |program| {
-            program.sleep_until(start);
-            let io = client_io(program.host().world());
-            client::run(program, io, settings, requests, of_clients);
+        let clients = ClientGroup {
+            address: CLIENTS,
+            start,
+            settings,
+            script: requests,
+            io: client_io,
+            records: records.clone(),
+        };
+        let stopped = subject.clone();
+        clients.start(simulation, move |world| {
             stop_on_request.cancel();
-            stopped.stop(program.host().world());
+            stopped.stop(world);
         });
         Box::new(move |simulation| {
             let metrics = subject.server.metrics();

@@ -14,7 +14,7 @@ use rustls::{ServerConfig, SupportedProtocolVersion};
 use crate::failure::line;
 use crate::pem::{self, FileError};
 use crate::session::Session;
-use crate::{Provider, TlsVersion, provider};
+use crate::{Provider, TlsVersion, provider, time_provider};
 
 mod certificate;
 pub(crate) mod handshakes;
@@ -342,6 +342,7 @@ fn read(
     config.alpn_protocols.clone_from(&settings.alpn);
     // By the cost of the suites, see `provider`.
     config.ignore_client_order = true;
+    config.time_provider = time_provider();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_fragment_size = settings.max_fragment;
     match tickets {

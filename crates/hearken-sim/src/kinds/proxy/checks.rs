@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hearken::timer::Time;
-use hearken_server::HalfClose;
 use hearken_server::simulation::SimulatedServer;
+use hearken_server::{HalfClose, Timeouts};
 
 use super::form::Access;
 use super::requests::Requested;
 use super::{CLIENTS, Limits};
 use crate::client::{ConnectionRecord, Ended, Exchange, RequestId};
 use crate::history::Simulation;
+use crate::http2::{self, Bounds};
 use crate::log_line::LogLine;
 use crate::origin::Arrival;
 use crate::report::Report;
@@ -41,6 +42,14 @@ pub(super) struct Facts<'f> {
     pub(super) server: &'f SimulatedServer,
 }
 
+/// Returns whether the log states that the response ended early, for a reason other than the client.
+fn is_stated(line: &LogLine) -> bool {
+    matches!(
+        &*line.outcome,
+        "upstream-timeout" | "upstream-closed" | "bad-response" | "request-timeout"
+    )
+}
+
 /// The reason for which a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
@@ -65,6 +74,10 @@ impl Facts<'_> {
         let lines = self.check_log(report);
         let mut evicted = Vec::new();
         for record in self.records {
+            if record.http2.is_some() {
+                self.check_http2(record, &lines, &mut evicted, report);
+                continue;
+            }
             let reason = self.reason(record, &lines);
             match reason {
                 None => {
@@ -91,6 +104,72 @@ impl Facts<'_> {
         self.check_arrivals(report);
         self.check_upstreams(simulation);
         self.check_ends(report);
+    }
+
+    /// Checks a connection that used HTTP/2.
+    fn check_http2<'r>(
+        &self,
+        record: &'r ConnectionRecord<Requested>,
+        lines: &BTreeMap<RequestId, LogLine>,
+        evicted: &mut Vec<&'r ConnectionRecord<Requested>>,
+        report: &Report,
+    ) {
+        let Timeouts { header, body, upload, send, keepalive } = self.limits.client;
+        let bounds = Bounds {
+            swarm: self.swarm,
+            stop: self.requested,
+            ended: self.ended,
+            grace: self.limits.grace,
+            header,
+            keepalive,
+            min_timeout: header.min(body).min(upload).min(send),
+            defer: self.limits.defer,
+            is_limited: self.limits.is_limited || self.has_few_sockets,
+            is_benign: self.is_benign(),
+        };
+        let is_logged = |exchange: &Exchange<Requested>| lines.contains_key(&exchange.id);
+        let is_explained = |exchange: &Exchange<Requested>| {
+            lines.get(&exchange.id).is_some_and(|line| {
+                // A body that turns out to be too long ends a response that has begun.
+                let is_too_long = line.outcome == "bad-request"
+                    && exchange.planned.request.body.is_some_and(|it| it > self.limits.max_body);
+                is_stated(line) || is_too_long
+            })
+        };
+        match bounds.check(record, is_logged, is_explained) {
+            Err((kind, detail)) => report.fail(kind, detail),
+            Ok(reason) => {
+                if reason == http2::Reason::Evicted {
+                    evicted.push(record);
+                }
+                self.cover_http2(record, reason, lines, report);
+            }
+        }
+    }
+
+    fn cover_http2(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        reason: http2::Reason,
+        lines: &BTreeMap<RequestId, LogLine>,
+        report: &Report,
+    ) {
+        let Some(facts) = &record.http2 else { return };
+        let code = facts.goaway.map_or(255, |goaway| goaway.code as u8);
+        report.cover([5, record.ended as u8, reason as u8, code]);
+        for (exchange, stream) in record.exchanges.iter().zip(&facts.streams) {
+            let status = exchange.head.as_ref().map_or(0, |head| head.status);
+            let line = lines.get(&exchange.id);
+            let outcome = line.map_or(254, LogLine::outcome_number);
+            let attempts = line.map_or(0, |line| line.attempts as u8);
+            report.cover([6, attempts, (status % 251) as u8, outcome]);
+            report.cover([
+                7,
+                stream.end.number(),
+                stream.malformation.map_or(0, |it| 1 + it as u8),
+                0,
+            ]);
+        }
     }
 
     fn check_log(&self, report: &Report) -> BTreeMap<RequestId, LogLine> {
@@ -207,12 +286,6 @@ impl Facts<'_> {
             return Some(Reason::ServerAnnounced);
         }
         let open = record.exchanges.get(record.answered).filter(|it| it.started_at.is_some());
-        let is_stated = |line: &LogLine| {
-            matches!(
-                &*line.outcome,
-                "upstream-timeout" | "upstream-closed" | "bad-response" | "request-timeout"
-            )
-        };
         if let Some(line) = open.and_then(|open| lines.get(&open.id)) {
             // A body that turns out to be too long ends a response that has begun.
             let is_too_long = line.outcome == "bad-request"
@@ -321,11 +394,16 @@ impl Facts<'_> {
             arrivals.entry(arrival.id).or_default().push(arrival);
         }
         let exchanges = self.records.iter().flat_map(|record| {
-            record.exchanges.iter().map(move |exchange| (record.ended, exchange))
+            let exchanges = record.exchanges.iter().enumerate();
+            exchanges.map(move |(index, exchange)| (record, index, exchange))
         });
-        for (ended, exchange) in exchanges {
+        for (record, index, exchange) in exchanges {
+            let ended = record.ended;
             let Some(of) = arrivals.remove(&exchange.id) else { continue };
             let requested = &exchange.planned.request;
+            if record.http2.as_ref().is_some_and(|facts| facts.must_not_arrive(index)) {
+                report.fail("request that must not arrive", format!("{of:?}, {exchange:?}"));
+            }
             let max = if requested.is_safe { 2 } else { 1 };
             if of.len() > max {
                 report.fail("request repeated", format!("{of:?}, {exchange:?}"));

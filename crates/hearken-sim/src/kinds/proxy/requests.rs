@@ -11,7 +11,7 @@ use hearken_server::runtime::proxy_protocol;
 
 use super::form::{self, Access, Form};
 use super::{Limits, Subject};
-use crate::client::{Exchange, Planned, RequestId, Script};
+use crate::client::{Exchange, HttpVersion, Planned, RequestId, Script};
 use crate::content;
 use crate::origin::{IDENTITY, Identity, request_phase};
 
@@ -44,6 +44,7 @@ impl Requested {
 }
 
 /// The requests of all clients.
+#[derive(Clone)]
 pub(super) struct Requests {
     pub(super) world: World,
     pub(super) limits: Limits,
@@ -78,15 +79,23 @@ impl Script for Requests {
         request.tunnel
     }
 
-    fn request(&mut self, id: RequestId, is_last: bool, out: &mut Vec<u8>) -> Planned<Requested> {
+    fn request(
+        &mut self,
+        id: RequestId,
+        version: HttpVersion,
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) -> Planned<Requested> {
         let before = out.len();
         let form = self.limits.form;
-        if form != Form::Reverse && is_last && self.draw(&[true, false]) {
+        let is_http2 = version == HttpVersion::Http2;
+        if form != Form::Reverse && is_last && !is_http2 && self.draw(&[true, false]) {
             return self.tunnel(id, out);
         }
         let method = self.draw(&["GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
         let may_have_body = matches!(method, "POST" | "PUT");
         let (version, connection, keep_alive) = match self.world.decide(10) {
+            _ if is_http2 => ("HTTP/1.1", "", true),
             8 => ("HTTP/1.0", "", false),
             9 => ("HTTP/1.0", "Connection: keep-alive\r\n", true),
             _ if is_last && self.draw(&[false, true]) => {

@@ -11,7 +11,7 @@ use hearken::timer::Time;
 
 use super::Subject;
 use super::timing::TICK;
-use crate::client::{ConnectionRecord, Ended, Exchange, Planned, RequestId, Script};
+use crate::client::{ConnectionRecord, Ended, Exchange, HttpVersion, Planned, RequestId, Script};
 use crate::report::Report;
 use crate::swarm::{FaultLevel, Swarm};
 
@@ -58,7 +58,13 @@ impl Script for AdminRequests {
 
     fn preamble(&mut self, _: u16, _: &mut Vec<u8>) {}
 
-    fn request(&mut self, _: RequestId, is_last: bool, out: &mut Vec<u8>) -> Planned<AdminRequest> {
+    fn request(
+        &mut self,
+        _: RequestId,
+        _: HttpVersion,
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) -> Planned<AdminRequest> {
         let before = out.len();
         let (line, field, status) = REQUESTS[self.world.decide(REQUESTS.len() as u32) as usize];
         let keep_alive = !is_last || self.world.decide(2) == 0;

@@ -11,6 +11,7 @@ use hearken_server::runtime::metrics::Metrics;
 use super::requests::Requested;
 use super::timing::{StopTimes, TICK, Timing};
 use crate::client::{ConnectionRecord, Ended, Exchange, RequestId};
+use crate::http2::{self, Bounds};
 use crate::log_line::LogLine;
 use crate::report::Report;
 use crate::swarm::{FaultLevel, Swarm};
@@ -64,6 +65,10 @@ impl Facts<'_> {
         self.check_usage(report);
         let mut evicted = Vec::new();
         for record in self.records {
+            if record.http2.is_some() {
+                self.check_http2(record, &lines, &mut evicted, report);
+                continue;
+            }
             let reason = self.reason(record, &lines);
             if reason == Some(Reason::Evicted) {
                 evicted.push(record);
@@ -86,6 +91,66 @@ impl Facts<'_> {
                 self.evicted
             );
             report.fail("unexplained end of an idle connection", detail);
+        }
+    }
+
+    /// Checks a connection that used HTTP/2.
+    fn check_http2<'r>(
+        &self,
+        record: &'r ConnectionRecord<Requested>,
+        lines: &BTreeMap<RequestId, LogLine>,
+        evicted: &mut Vec<&'r ConnectionRecord<Requested>>,
+        report: &Report,
+    ) {
+        let bounds = Bounds {
+            swarm: self.swarm,
+            stop: self.stop.requested,
+            ended: self.stop.ended,
+            grace: self.timing.grace,
+            header: self.timing.timeouts.header,
+            keepalive: self.timing.timeouts.keepalive,
+            min_timeout: self.timing.min_timeout(),
+            defer: self.timing.defer,
+            is_limited: self.is_limited,
+            is_benign: self.swarm.level == FaultLevel::None && !self.had_file_faults,
+        };
+        let is_logged = |exchange: &Exchange<Requested>| lines.contains_key(&exchange.id);
+        let ends_early = |exchange: &Exchange<Requested>| {
+            let line = lines.get(&exchange.id);
+            self.had_file_faults && line.is_none_or(|line| line.may_be("client-disconnected"))
+        };
+        match bounds.check(record, is_logged, ends_early) {
+            Err((kind, detail)) => report.fail(kind, detail),
+            Ok(reason) => {
+                if reason == http2::Reason::Evicted {
+                    evicted.push(record);
+                }
+                self.cover_http2(record, reason, lines, report);
+            }
+        }
+    }
+
+    fn cover_http2(
+        &self,
+        record: &ConnectionRecord<Requested>,
+        reason: http2::Reason,
+        lines: &BTreeMap<RequestId, LogLine>,
+        report: &Report,
+    ) {
+        let Some(facts) = &record.http2 else { return };
+        let code = facts.goaway.map_or(255, |goaway| goaway.code as u8);
+        report.cover([5, record.ended as u8, reason as u8, code]);
+        for (exchange, stream) in record.exchanges.iter().zip(&facts.streams) {
+            let status = exchange.head.as_ref().map_or(0, |head| head.status);
+            let outcome = lines.get(&exchange.id).map_or(254, LogLine::outcome_number);
+            let form = exchange.planned.request.form as u8;
+            report.cover([6, form, (status % 251) as u8, outcome]);
+            report.cover([
+                7,
+                stream.end.number(),
+                stream.malformation.map_or(0, |it| 1 + it as u8),
+                0,
+            ]);
         }
     }
 

@@ -13,7 +13,7 @@ use super::multipart::{self, parse_content_range};
 use super::site_model::{SharedModel, Version};
 use super::stopping::StopOnRequest;
 use super::timing::Timing;
-use crate::client::{Exchange, Planned, RequestId, Script};
+use crate::client::{Exchange, HttpVersion, Planned, RequestId, Script};
 use crate::response::Head;
 
 /// The kind of a request, which determines the statuses of its response.
@@ -81,6 +81,7 @@ impl Requested {
 }
 
 /// The requests of all clients.
+#[derive(Clone)]
 pub(super) struct Requests {
     pub(super) world: World,
     pub(super) model: SharedModel,
@@ -154,7 +155,13 @@ impl Script for Requests {
         }
     }
 
-    fn request(&mut self, id: RequestId, is_last: bool, out: &mut Vec<u8>) -> Planned<Requested> {
+    fn request(
+        &mut self,
+        id: RequestId,
+        version: HttpVersion,
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) -> Planned<Requested> {
         let before = out.len();
         let file = self.draw_file();
         let name = self.model.borrow().files[file].name.clone();
@@ -177,6 +184,7 @@ impl Script for Requests {
         let mut fields = String::new();
         let mut target = format!("/{name}?{id}");
         let (mut body, mut is_chunked, mut expects) = (None, false, false);
+        let is_http2 = version == HttpVersion::Http2;
         match self.world.decide(20) {
             0..=6 => {}
             7 => method = "HEAD",
@@ -267,6 +275,8 @@ impl Script for Requests {
                     requested.status = Some(413);
                 }
             }
+            // HTTP/2 has another syntax.
+            16 | 17 if is_http2 => {}
             16 => {
                 is_chunked = true;
                 body = Some(0);
@@ -300,6 +310,7 @@ impl Script for Requests {
             };
         }
         let (version, connection, keep_alive) = match self.world.decide(10) {
+            _ if is_http2 => ("HTTP/1.1", "", true),
             8 => ("HTTP/1.0", "", false),
             9 => ("HTTP/1.0", "Connection: keep-alive\r\n", true),
             _ if is_last && self.draw(&[false, true]) => {
@@ -336,7 +347,7 @@ impl Script for Requests {
         }
         requested.has_body = body.is_some_and(|length| length > 0 || is_chunked);
         // A rejected body ends the connection.
-        let keep_alive = keep_alive && requested.form != Form::BadBody;
+        let keep_alive = keep_alive && (is_http2 || requested.form != Form::BadBody);
         let has_body = has_response_body;
         Planned { request: requested, head_length, expects, has_body, keep_alive }
     }

@@ -1,0 +1,25 @@
+//! HTTP/2 clients. They write and read frames by code of their own, independently of that under test.
+//!
+//! | part | contents |
+//! |---|---|
+//! | `client` | runs the connections: connects, opens streams, sends, ends |
+//! | `receive` | frames of the server, and what they must comply with |
+//! | `behaviour` | what a client does on a connection, as drawn |
+//! | `attack` | violations of the protocol |
+//! | `frame` | writes and reads frames |
+//! | `message` | requests as fields and content; heads of responses |
+//! | `facts` | what a client knows of a connection at its end |
+//! | `checks` | reasons for the ends of streams and connections |
+
+mod attack;
+mod behaviour;
+mod checks;
+mod client;
+mod facts;
+mod frame;
+mod message;
+mod receive;
+
+pub(crate) use checks::{Bounds, Reason};
+pub(crate) use client::run;
+pub use facts::{Http2Facts, StreamEnd};

@@ -1,0 +1,300 @@
+//! Reasons for the ends of streams and connections.
+
+use std::time::Duration;
+
+use hearken::timer::Time;
+
+use super::facts::{Http2Facts, StreamEnd};
+use crate::client::{ConnectionRecord, Ended, Exchange};
+use crate::swarm::{FaultLevel, Swarm};
+
+/// The reason for which a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    Client,
+    NotConnected,
+    Fault,
+    Attack,
+    HalfClosed,
+    Stop,
+    IdleTimeout,
+    SlowClient,
+    ShutdownTimeout,
+    Evicted,
+}
+
+/// The limits that a server applies to connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds<'b> {
+    pub(crate) swarm: &'b Swarm,
+    /// Time of the request to stop.
+    pub(crate) stop: Option<Time>,
+    /// Time at which the last worker ended.
+    pub(crate) ended: Option<Time>,
+    /// Shutdown timeout.
+    pub(crate) grace: Duration,
+    /// Timeout of heads.
+    pub(crate) header: Duration,
+    /// Timeout of idle connections.
+    pub(crate) keepalive: Duration,
+    /// Minimum time after which the server ends a request that the client delays.
+    pub(crate) min_timeout: Duration,
+    /// Maximum time by which a silent connection is accepted late.
+    pub(crate) defer: Duration,
+    /// Whether the number of connections is limited.
+    pub(crate) is_limited: bool,
+    /// Whether nothing but the client makes requests fail.
+    pub(crate) is_benign: bool,
+}
+
+/// A violated invariant, and the values.
+pub(crate) type Violation = (&'static str, String);
+
+/// Time by which a deadline may seem late: a tick of the wheel, and the turn of the worker.
+const TICK: Duration = Duration::from_millis(2);
+const REFUSED_STREAM: u32 = 7;
+const PROTOCOL_ERROR: u32 = 1;
+
+impl Bounds<'_> {
+    /// Checks a connection. Returns the reason for its end.
+    ///
+    /// `is_logged` is whether the log has a line for a request, and `is_explained` whether something
+    /// besides the client explains that a request has no complete response.
+    ///
+    /// # Errors
+    /// The first violated invariant.
+    pub(crate) fn check<R: std::fmt::Debug>(
+        &self,
+        record: &ConnectionRecord<R>,
+        is_logged: impl Fn(&Exchange<R>) -> bool,
+        is_explained: impl Fn(&Exchange<R>) -> bool,
+    ) -> Result<Reason, Violation> {
+        let Some(facts) = &record.http2 else { return Ok(Reason::Client) };
+        let detail = || format!("{record:?}");
+        let reason = self.reason(record, facts);
+        let Some(reason) = reason else {
+            return Err(("unexplained end of a connection", detail()));
+        };
+        self.check_goaway(record, facts)?;
+        for (index, exchange) in record.exchanges.iter().enumerate() {
+            if exchange.started_at.is_none() {
+                continue;
+            }
+            if let Some((before, attack)) = facts.attack
+                && attack.is_fatal()
+                && index >= before
+                && exchange.answered_at.is_some()
+            {
+                return Err(("request after a violation", format!("{exchange:?}, {record:?}")));
+            }
+            let was_logged = is_logged(exchange);
+            let is_unprocessed = facts.is_refused(index)
+                || facts.streams[index].end == StreamEnd::Reset(REFUSED_STREAM);
+            if is_unprocessed && was_logged {
+                return Err((
+                    "refused request that was processed",
+                    format!("{exchange:?}, {record:?}"),
+                ));
+            }
+            if !self.may_lack(record, facts, index, reason) && !is_explained(exchange) {
+                return Err(("unexplained end of a stream", format!("{exchange:?}, {record:?}")));
+            }
+            self.check_graceful_stop(record, facts, index)?;
+        }
+        self.check_late(record, facts)?;
+        Ok(reason)
+    }
+
+    /// Returns whether the request at `index` may have no complete response.
+    fn may_lack<R>(
+        &self,
+        record: &ConnectionRecord<R>,
+        facts: &Http2Facts,
+        index: usize,
+        reason: Reason,
+    ) -> bool {
+        let stream = &facts.streams[index];
+        let is_provoked = facts.attack.is_some() || facts.is_flooding;
+        let started_at = record.exchanges[index].started_at.unwrap_or_default();
+        let lasted = stream.ended_at.unwrap_or(record.ended_at).duration_since(started_at);
+        let is_slow = lasted >= self.min_timeout || self.is_past_grace(record.ended_at);
+        match stream.end {
+            StreamEnd::Complete | StreamEnd::Cancelled => true,
+            StreamEnd::Reset(PROTOCOL_ERROR) if stream.malformation.is_some() => true,
+            StreamEnd::Reset(REFUSED_STREAM) => facts.is_flooding,
+            // Without an error, the response is complete.
+            StreamEnd::Reset(0) => false,
+            StreamEnd::Reset(_) => is_provoked || is_slow,
+            // The reason of GOAWAY was checked.
+            StreamEnd::Open if facts.is_refused(index) => true,
+            StreamEnd::Open => match reason {
+                Reason::Client | Reason::Fault | Reason::Attack | Reason::HalfClosed => true,
+                Reason::SlowClient | Reason::ShutdownTimeout => true,
+                _ => is_slow,
+            },
+        }
+    }
+
+    fn is_past_grace(&self, at: Time) -> bool {
+        self.stop.is_some_and(|stop| at >= stop + self.grace)
+    }
+
+    /// Returns the reason for the end of a connection, if there is a valid one.
+    fn reason<R>(&self, record: &ConnectionRecord<R>, facts: &Http2Facts) -> Option<Reason> {
+        let is_faulty = self.swarm.level == FaultLevel::Any;
+        let is_stopped = self.stop.is_some_and(|at| record.ended_at >= at);
+        if record.ended == Ended::ByClient {
+            return Some(Reason::Client);
+        }
+        if record.ended == Ended::NotConnected {
+            let may_fail = self.swarm.level > FaultLevel::None
+                || self.swarm.network.max_backlog < 100
+                || is_stopped;
+            return may_fail.then_some(Reason::NotConnected);
+        }
+        if is_faulty && record.ended == Ended::Failed {
+            return Some(Reason::Fault);
+        }
+        if facts.attack.is_some() || facts.is_flooding {
+            return Some(Reason::Attack);
+        }
+        if record.own.has_half_closed {
+            return Some(Reason::HalfClosed);
+        }
+        let started = record.exchanges.iter().enumerate().filter(|(index, exchange)| {
+            facts.streams[*index].end == StreamEnd::Open
+                && !facts.is_refused(*index)
+                && exchange.started_at.is_some()
+        });
+        let earliest = started.filter_map(|(_, exchange)| exchange.started_at).min();
+        let since = |time: Time| record.ended_at.duration_since(time);
+        if earliest.is_some_and(|at| since(at) >= self.min_timeout) {
+            return Some(Reason::SlowClient);
+        }
+        if earliest.is_none() {
+            let sent = record.exchanges.iter().filter(|exchange| exchange.answered_at.is_some());
+            let is_idle = match sent.filter_map(|exchange| exchange.sent_at).max() {
+                Some(sent_at) => since(sent_at) >= self.keepalive,
+                None => since(record.opened_at) >= self.header,
+            };
+            if is_idle {
+                return Some(Reason::IdleTimeout);
+            }
+            if facts.has_said_goaway {
+                return Some(Reason::Client);
+            }
+            if is_stopped {
+                return Some(Reason::Stop);
+            }
+        }
+        if self.is_past_grace(record.ended_at) {
+            return Some(Reason::ShutdownTimeout);
+        }
+        // An incomplete frame.
+        if record.own.has_stalled && since(record.opened_at) >= self.header {
+            return Some(Reason::SlowClient);
+        }
+        if is_faulty {
+            return Some(Reason::Fault);
+        }
+        (self.is_limited && earliest.is_none()).then_some(Reason::Evicted)
+    }
+
+    /// Checks that the server had a reason for its last GOAWAY frame.
+    fn check_goaway<R: std::fmt::Debug>(
+        &self,
+        record: &ConnectionRecord<R>,
+        facts: &Http2Facts,
+    ) -> Result<(), Violation> {
+        let Some(goaway) = facts.goaway else { return Ok(()) };
+        let is_stopped = self.stop.is_some_and(|at| goaway.at >= at);
+        let since = goaway.at.duration_since(record.opened_at);
+        let is_expected = match goaway.code {
+            0 => {
+                is_stopped
+                    || facts.has_said_goaway
+                    || facts.attack.is_some()
+                    || self.is_limited
+                    || since >= self.header.min(self.keepalive)
+            }
+            _ => facts.attack.is_some() || facts.is_flooding,
+        };
+        match is_expected {
+            true => Ok(()),
+            false => Err(("unexplained GOAWAY", format!("{record:?}"))),
+        }
+    }
+
+    /// Returns a time that covers the delays of the network and of the worker's `Io`.
+    fn delay(&self) -> Duration {
+        let network = &self.swarm.network;
+        network.max_delay + network.jitter + self.swarm.io.latency()
+    }
+
+    /// Returns whether the client did nothing that delays responses.
+    fn is_well_behaved<R>(&self, record: &ConnectionRecord<R>, facts: &Http2Facts) -> bool {
+        let own = record.own;
+        !(own.has_quit || own.has_paused || own.has_half_closed || own.has_stalled)
+            && facts.attack.is_none()
+            && !facts.is_flooding
+            && !facts.has_closed_windows
+    }
+
+    /// Checks that a request that had arrived before a stop was answered.
+    fn check_graceful_stop<R: std::fmt::Debug>(
+        &self,
+        record: &ConnectionRecord<R>,
+        facts: &Http2Facts,
+        index: usize,
+    ) -> Result<(), Violation> {
+        let (Some(stop), Some(ended)) = (self.stop, self.ended) else { return Ok(()) };
+        let stream = &facts.streams[index];
+        let exchange = &record.exchanges[index];
+        if !self.is_benign
+            || self.is_limited
+            || ended.duration_since(stop) >= self.grace
+            || !self.is_well_behaved(record, facts)
+            || record.ended == Ended::ByClient
+            || !matches!(stream.end, StreamEnd::Open | StreamEnd::Reset(_))
+            || stream.malformation.is_some()
+        {
+            return Ok(());
+        }
+        let has_arrived = exchange.taken_at.is_some_and(|at| at + self.delay() * 2 + TICK <= stop);
+        let started_at = exchange.started_at.unwrap_or_default();
+        if has_arrived && record.ended_at.duration_since(started_at) < self.min_timeout {
+            let detail = format!("{exchange:?}, {record:?}");
+            return Err(("request lost by a graceful stop", detail));
+        }
+        Ok(())
+    }
+
+    /// Checks that an idle connection is closed in time.
+    fn check_late<R: std::fmt::Debug>(
+        &self,
+        record: &ConnectionRecord<R>,
+        facts: &Http2Facts,
+    ) -> Result<(), Violation> {
+        let is_idle = facts.streams.iter().all(|stream| stream.end == StreamEnd::Complete);
+        if self.swarm.level > FaultLevel::None
+            || self.is_limited
+            || !self.is_well_behaved(record, facts)
+            || record.ended != Ended::ByServer
+            || !is_idle
+        {
+            return Ok(());
+        }
+        let answered = record.exchanges.iter().filter_map(|exchange| exchange.answered_at).max();
+        let (from, timeout) = match (answered, record.connected_at) {
+            (Some(answered), _) => (answered, self.keepalive),
+            (None, connected) => (connected.unwrap_or(record.ended_at), self.header + self.defer),
+        };
+        let waited = record.ended_at.duration_since(from);
+        // The end follows GOAWAY.
+        if waited > timeout + self.delay() * 4 + TICK {
+            let detail = format!("closed {waited:?} after its last use, timeout {timeout:?}");
+            return Err(("late timeout", format!("{detail}: {record:?}")));
+        }
+        Ok(())
+    }
+}
