@@ -9,6 +9,7 @@ use hearken::timer::Time;
 
 use crate::client::{self, ClientSettings, Records, Script};
 use crate::connector::Connector;
+use crate::handshakes::{self, Bounds};
 use crate::history::Simulation;
 use crate::{http2, tls};
 
@@ -22,6 +23,8 @@ pub(crate) struct ClientGroup<S: Script> {
     pub(crate) settings: ClientSettings,
     /// The requests.
     pub(crate) script: S,
+    /// What the server may do with TLS handshakes.
+    pub(crate) handshakes: Bounds,
     /// Function that draws the settings of their `Io`.
     pub(crate) io: fn(&World) -> SimIoSettings,
     /// The finished connections.
@@ -31,19 +34,33 @@ pub(crate) struct ClientGroup<S: Script> {
 impl<S: Script + Clone + 'static> ClientGroup<S> {
     /// Starts the clients. Calls `ended` when all of them have ended.
     pub(crate) fn start(self, simulation: &mut Simulation, ended: impl Fn(&World) + 'static) {
-        let ClientGroup { address, start, settings, script, io, records } = self;
+        let ClientGroup { address, start, settings, script, handshakes, io, records } = self;
         let all = settings.clients;
         let with_http2 = match simulation.swarm.protocols.http2 {
             true => 1 + simulation.world.decide(all.into()) as u16,
             false => 0,
         };
-        let profiles = match simulation.swarm.protocols.tls.then(|| tls::draw_clients(&simulation.world)) {
-            Some(Err(error)) => return simulation.report.fail("TLS of clients", error),
-            Some(Ok(profiles)) => Some(profiles),
-            None => None,
-        };
+        let profiles =
+            match simulation.swarm.protocols.tls.then(|| tls::draw_clients(&simulation.world)) {
+                Some(Err(error)) => return simulation.report.fail("TLS of clients", error),
+                Some(Ok(profiles)) => Some(profiles),
+                None => None,
+            };
         let running = Rc::new(Cell::new(0));
         let end = Rc::new(ended);
+        if let Some(profiles) = profiles.clone() {
+            running.set(running.get() + 1);
+            let host = simulation.host("handshakes", address);
+            let (running, end, server) = (running.clone(), end.clone(), settings.server.clone());
+            simulation.scheduler.spawn("handshakes", &host, move |program| {
+                program.sleep_until(start);
+                handshakes::run(program, &server, &profiles, &handshakes);
+                running.set(running.get() - 1);
+                if running.get() == 0 {
+                    end(program.host().world());
+                }
+            });
+        }
         for (name, count) in [("clients", all - with_http2), ("HTTP/2 clients", with_http2)] {
             if count == 0 {
                 continue;

@@ -25,6 +25,7 @@ mod clients;
 mod connector;
 pub mod content;
 pub mod finding;
+mod handshakes;
 pub mod history;
 pub mod history_file;
 pub mod http2;

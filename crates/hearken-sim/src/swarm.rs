@@ -106,6 +106,11 @@ impl Swarm {
         self.network.min_window < 64 || turn_bytes < 64 || buffer_size <= 64
     }
 
+    /// Returns whether nothing delays programs or connections.
+    pub(crate) fn has_no_delays(&self) -> bool {
+        self.level == FaultLevel::None && !self.is_slow() && self.network.max_backlog > 1000
+    }
+
     /// Draws a configuration.
     pub fn draw(decisions: &mut Decisions) -> Swarm {
         let (io_level, protocols) = Selection::draw(decisions);

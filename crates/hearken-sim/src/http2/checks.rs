@@ -130,6 +130,7 @@ impl Bounds<'_> {
             StreamEnd::Open => match reason {
                 Reason::Client | Reason::Fault | Reason::Attack | Reason::HalfClosed => true,
                 Reason::SlowClient | Reason::ShutdownTimeout => true,
+                Reason::Evicted => !facts.has_settings,
                 _ => is_slow,
             },
         }
@@ -161,13 +162,22 @@ impl Bounds<'_> {
         if record.own.has_half_closed {
             return Some(Reason::HalfClosed);
         }
+        let since = |time: Time| record.ended_at.duration_since(time);
+        if !facts.has_settings {
+            // The preface had not arrived.
+            if since(record.opened_at) >= self.header {
+                return Some(Reason::SlowClient);
+            }
+            if self.is_limited {
+                return Some(Reason::Evicted);
+            }
+        }
         let started = record.exchanges.iter().enumerate().filter(|(index, exchange)| {
             facts.streams[*index].end == StreamEnd::Open
                 && !facts.is_refused(*index)
                 && exchange.started_at.is_some()
         });
         let earliest = started.filter_map(|(_, exchange)| exchange.started_at).min();
-        let since = |time: Time| record.ended_at.duration_since(time);
         if earliest.is_some_and(|at| since(at) >= self.min_timeout) {
             return Some(Reason::SlowClient);
         }
@@ -234,10 +244,8 @@ impl Bounds<'_> {
     /// Returns whether the client did nothing that delays responses.
     fn is_well_behaved<R>(&self, record: &ConnectionRecord<R>, facts: &Http2Facts) -> bool {
         let own = record.own;
-        !(own.has_quit || own.has_paused || own.has_half_closed || own.has_stalled)
-            && facts.attack.is_none()
-            && !facts.is_flooding
-            && !facts.has_closed_windows
+        let is_hostile = facts.attack.is_some() || facts.is_flooding || facts.has_closed_windows;
+        !(own.has_quit || own.has_paused || own.has_half_closed || own.has_stalled || is_hostile)
     }
 
     /// Checks that a request that had arrived before a stop was answered.

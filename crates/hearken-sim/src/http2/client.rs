@@ -76,6 +76,8 @@ pub(super) struct Client<R> {
     encoder: Encoder<'static>,
     /// The incomplete field block.
     pub(super) block: Option<Block>,
+    /// Number of received bytes of the start of a response in HTTP/1.1.
+    told: usize,
     planned: u16,
     next_id: u32,
     noise: u32,
@@ -109,15 +111,13 @@ pub(super) struct Client<R> {
 /// The settings of the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerSettings {
-    /// Whether they were received.
-    pub(super) is_known: bool,
     pub(super) window: u32,
     pub(super) max_streams: u32,
 }
 
 impl Default for PeerSettings {
     fn default() -> PeerSettings {
-        PeerSettings { is_known: false, window: INITIAL_WINDOW, max_streams: u32::MAX }
+        PeerSettings { window: INITIAL_WINDOW, max_streams: u32::MAX }
     }
 }
 
@@ -125,11 +125,6 @@ impl<R> Client<R> {
     /// Returns the index of a stream.
     pub(super) fn find(&self, id: u32) -> Option<usize> {
         self.facts.streams.binary_search_by_key(&id, |stream| stream.id).ok()
-    }
-
-    /// Returns whether a stream was neither answered nor reset.
-    pub(super) fn is_open(&self, index: usize) -> bool {
-        self.facts.streams[index].end == StreamEnd::Open
     }
 
     fn open_streams(&self) -> usize {
@@ -224,6 +219,7 @@ impl<S: Script> Clients<'_, S> {
             decoder: Decoder::new(),
             encoder: Encoder::new(),
             block: None,
+            told: 0,
             planned: 0,
             next_id: 1,
             noise: 0,
@@ -389,6 +385,7 @@ impl<S: Script> Clients<'_, S> {
         if table != 4096 {
             settings.push((frame::SETTINGS_HEADER_TABLE_SIZE, table));
             client.decoder.set_max_allowed_table_size(table as usize);
+            client.decoder.set_max_table_size(table as usize);
         }
         frame::write_settings(&mut client.out, &settings);
         // The server knows it before the first request.
@@ -408,6 +405,9 @@ impl<S: Script> Clients<'_, S> {
         now: Time,
     ) {
         client.received += bytes.len() as u64;
+        if !client.facts.has_settings && client.is_told_timeout(bytes) {
+            return;
+        }
         client.reader.push(bytes);
         loop {
             let max = client.behaviour.max_payload;
@@ -847,6 +847,16 @@ impl<S: Script> Clients<'_, S> {
 }
 
 impl<R> Client<R> {
+    /// Returns whether the server sends 408 in HTTP/1.1, because the preface has not arrived in time.
+    fn is_told_timeout(&mut self, bytes: &[u8]) -> bool {
+        const TIMEOUT: &[u8] = b"HTTP/1.1 408";
+        let rest = TIMEOUT.get(self.told..).unwrap_or_default();
+        let count = rest.len().min(bytes.len());
+        let is_told = rest[..count] == bytes[..count];
+        self.told += if is_told { count } else { 0 };
+        is_told
+    }
+
     /// Handles that SETTINGS with an initial window were written.
     fn announce_window(&mut self, window: u32) {
         self.unacknowledged.push_back(window);

@@ -58,6 +58,8 @@ pub struct Goaway {
 pub struct Http2Facts {
     /// The streams of the exchanges, in order.
     pub streams: Vec<StreamFacts>,
+    /// Whether the settings of the server were received.
+    pub has_settings: bool,
     /// The last GOAWAY frame.
     pub goaway: Option<Goaway>,
     /// A violation of the protocol by the client, and the number of requests before it.

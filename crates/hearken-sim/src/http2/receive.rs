@@ -22,7 +22,7 @@ impl<S: Script> Clients<'_, S> {
         frame: &Frame,
         now: Time,
     ) -> Result<(), String> {
-        if !client.peer.is_known && frame.kind != frame::SETTINGS {
+        if !client.facts.has_settings && frame.kind != frame::SETTINGS {
             return Err(format!("the first frame is not SETTINGS: {frame:?}"));
         }
         if client.block.is_some() && frame.kind != frame::CONTINUATION {
@@ -262,14 +262,14 @@ fn receiver<R>(client: &Client<R>, id: u32) -> Result<Option<usize>, String> {
 }
 
 fn on_settings<R>(client: &mut Client<R>, frame: &Frame) -> Result<(), String> {
-    if frame.stream != 0 || frame.payload.len() % 6 != 0 {
+    if frame.stream != 0 || !frame.payload.len().is_multiple_of(6) {
         return Err(format!("invalid: {frame:?}"));
     }
     if frame.has(frame::ACK) {
         client.on_acknowledged();
         return Ok(());
     }
-    client.peer.is_known = true;
+    client.facts.has_settings = true;
     for setting in frame.payload.chunks_exact(6) {
         let id = u16::from_be_bytes([setting[0], setting[1]]);
         let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);

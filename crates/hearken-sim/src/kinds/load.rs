@@ -17,6 +17,7 @@ use hearken_load::simulation::SimulatedLoad;
 
 use crate::history::Simulation;
 use crate::kinds::{Check, Kind};
+use crate::selection::Protocols;
 use checks::Facts;
 use observed::Observations;
 use settings::Drawn;
@@ -61,7 +62,9 @@ impl Kind for Load {
         let world = simulation.world.clone();
         let began = world.now();
         let shared: Rc<TargetShared> = Rc::default();
-        let server = match simulation.draw(&[false, false, false, true]) {
+        // The scripted server speaks HTTP/1.1.
+        let needs_server = simulation.swarm.protocols != Protocols::default();
+        let server = match simulation.draw(&[false, false, false, true]) || needs_server {
             true => real_server::start(simulation, TARGET),
             false => {
                 start_target(simulation, target, &shared);

@@ -28,6 +28,7 @@ use hearken_server::{Config, HalfClose, Timeouts};
 
 use crate::client::{ClientSettings, Records};
 use crate::clients::ClientGroup;
+use crate::handshakes::Bounds;
 use crate::history::Simulation;
 use crate::kinds::{Check, Kind, worker};
 use crate::origin::{self, HEALTH_PATH, OriginSettings, Origins};
@@ -280,6 +281,8 @@ struct Subject {
     server: SimulatedServer,
     /// Number of upstream servers of a reverse proxy.
     servers: usize,
+    /// Whether some clients use HTTP/2.
+    has_http2: bool,
     origins: Rc<Origins>,
     running: Cell<usize>,
     requested: Cell<Option<Time>>,
@@ -394,6 +397,7 @@ impl Kind for Proxy {
         let subject = Rc::new(Subject {
             server,
             servers,
+            has_http2: swarm.protocols.http2,
             origins: origins.clone(),
             running: Cell::new(workers),
             requested: Cell::default(),
@@ -477,6 +481,15 @@ impl Kind for Proxy {
             start,
             settings: clients,
             script: requests,
+            handshakes: Bounds {
+                timeout: limits.client.header,
+                slack: None,
+                may_fail: limits.is_limited || swarm.level == FaultLevel::Any,
+                is_stopped: {
+                    let stopped = subject.clone();
+                    Rc::new(move || stopped.requested.get().is_some())
+                },
+            },
             io: |_| SimIoSettings::default(),
             records: records.clone(),
         };

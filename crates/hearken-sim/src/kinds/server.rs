@@ -26,6 +26,7 @@ use hearken_server::{Config, HalfClose, Timeouts};
 use crate::client::{self, ClientSettings, Records};
 use crate::clients::ClientGroup;
 use crate::connector::Connector;
+use crate::handshakes::Bounds;
 use crate::history::Simulation;
 use crate::kinds::{Check, Kind, worker};
 use crate::scheduler::Program;
@@ -296,7 +297,8 @@ impl Kind for Server {
     }
 
     fn start(&self, simulation: &mut Simulation) -> Check {
-        let Drawn { mut config, timing, max_body, descriptors, max_sockets } = Drawn::new(simulation);
+        let Drawn { mut config, timing, max_body, descriptors, max_sockets } =
+            Drawn::new(simulation);
         let world = simulation.world.clone();
         let swarm = simulation.swarm;
         let file_faults: Rc<FileFaults> = Rc::default();
@@ -396,6 +398,15 @@ impl Kind for Server {
             start,
             settings,
             script: requests,
+            handshakes: Bounds {
+                timeout: timing.timeouts.header,
+                slack: swarm.has_no_delays().then_some(timing.defer + delay * 2 + timing::TICK),
+                may_fail: is_limited || swarm.level == FaultLevel::Any,
+                is_stopped: {
+                    let stopped = subject.clone();
+                    Rc::new(move || stopped.stop.get().requested.is_some())
+                },
+            },
             io: client_io,
             records: records.clone(),
         };

@@ -112,7 +112,8 @@ impl Drawn {
         let proxy_change = simulation.draw(&changes);
         proxy_change.prepare(&mut proxy);
         let mut load = DrawnLoad::new(simulation, proxy.event_loops.listen);
-        load.config.url = format!("http://{}{PATH}", proxy.event_loops.listen);
+        load.config.url = format!("{}{}", load.config.url, PATH.trim_start_matches('/'));
+        proxy.tls = simulation.draw_tls();
         let method = simulation.draw(&["GET", "GET", "GET", "HEAD"]);
         if load.config.template.method == "GET" {
             let expect = format!("length={length}").parse().ok();

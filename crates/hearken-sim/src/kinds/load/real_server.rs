@@ -23,7 +23,8 @@ pub(super) fn start(simulation: &mut Simulation, address: SocketAddr) -> Option<
     if simulation.draw(&[true, true, true, false]) {
         files.write("/www/index.html", vec![b'f'; length], time);
     }
-    let config = draw_config(simulation, address);
+    let mut config = draw_config(simulation, address);
+    config.tls = simulation.draw_tls();
     let server = Service::new(simulation, &config, files)?;
     server.start(simulation, "server", simulation.world.now(), || ());
     Some(server)

@@ -9,6 +9,7 @@ use hearken_load::{
 };
 
 use crate::history::Simulation;
+use crate::selection::Protocols;
 use crate::swarm::Swarm;
 
 use super::target::TargetSettings;
@@ -110,6 +111,16 @@ impl Drawn {
             config.idle_rate = simulation.draw(&[None, Some(100.0)]);
             config.slow_readers = slow(simulation);
             config.slow_senders = slow(simulation);
+        }
+        let Protocols { http2, tls } = simulation.swarm.protocols;
+        if http2 {
+            config.http2 = NonZeroU32::new(simulation.draw(&[10, 1, 2, 200]));
+            config.pipeline = NonZeroUsize::MIN;
+        }
+        if tls {
+            config.url = config.url.replace("http:", "https:");
+            config.tls.insecure = true;
+            config.tls.resumption = simulation.draw(&[true, false]);
         }
         Drawn { config, rate: is_constant.then_some(rate), has_side }
     }

@@ -110,7 +110,11 @@ impl Script for Requests {
         let expects =
             body.is_some_and(|length| length > 0) && !is_http10 && self.draw(&[false, false, true]);
         let mut access = Access::Allowed;
-        if form == Form::Reverse {
+        if form == Form::Forward && is_http2 {
+            // Requests of HTTP/2 have no absolute form.
+            access = Access::Rejected(400);
+            let _ = write!(out, "{method} /{id} {version}\r\nHost: sim\r\n");
+        } else if form == Form::Reverse {
             let _ = write!(out, "{method} /{id} {version}\r\nHost: sim\r\n{connection}");
         } else {
             access = self.write_target(id, method, version, out);

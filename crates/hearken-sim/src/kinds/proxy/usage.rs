@@ -12,6 +12,11 @@ const READ_AHEAD: usize = 16 * 1024;
 /// Maximum number of windows that a ring receives before the cancellation of a receive.
 const RING_WINDOWS: usize = 4;
 
+/// Maximum number of streams of a connection at a time.
+const MAX_STREAMS: usize = 100;
+/// Maximum number of bytes of an HTTP/2 connection that wait, in each direction and in incomplete frames.
+const MAX_FRAME_BYTES: usize = 256 * 1024;
+
 /// Returns the maximum number of bytes that are received ahead of their use, for each message.
 pub(super) fn max_read_ahead(swarm: &Swarm) -> usize {
     READ_AHEAD
@@ -38,6 +43,11 @@ impl Subject {
             // The configured limit of a server applies to each of the servers.
             let max_idle = limits.max_idle * self.servers.max(1);
             let is_reverse = limits.form != Form::Forward;
+            let connections_with_streams =
+                if self.has_http2 { front.connections.get() as usize } else { 0 };
+            let max_requests =
+                front.connections.get() as usize + connections_with_streams * MAX_STREAMS;
+            let max_frames = connections_with_streams * MAX_FRAME_BYTES;
             let is_valid = usage.attempts + idle_connections == connections
                 && (usage.in_flight == usage.attempts || !is_reverse)
                 && exchanges <= usage.exchange_slots
@@ -47,8 +57,9 @@ impl Subject {
                 && usage.queued <= limits.max_queue
                 && usage.buffered_bytes <= exchanges * max_head
                 && usage.exchange_slots <= front.request_slots.get() as usize
-                && front.requests.get() <= front.connections.get()
-                && front.buffered_bytes.get() as usize <= front.requests.get() as usize * max_head;
+                && front.requests.get() as usize <= max_requests
+                && front.buffered_bytes.get() as usize
+                    <= front.requests.get() as usize * max_head + max_frames;
             if !is_valid {
                 let Limits { max_idle, max_queue, .. } = limits;
                 return Err(format!(

@@ -241,8 +241,12 @@ impl Facts<'_> {
                 .all(|gauge| gauge.get() == 0);
             // Besides connections, a listener and the source of wake-ups have slots.
             let slots = usage.connection_slots.get().saturating_sub(2);
-            let is_small = slots <= self.records.len() as u64
-                && usage.request_slots.get() <= usage.connection_slots.get();
+            // A stream is a request, too.
+            let streams = self.records.iter().filter(|record| record.http2.is_some());
+            let streams: usize = streams.map(|record| record.exchanges.len()).sum();
+            let max_requests = usage.connection_slots.get() + streams as u64;
+            let is_small =
+                slots <= self.records.len() as u64 && usage.request_slots.get() <= max_requests;
             if !is_small || (is_in_time && !is_empty) {
                 report.fail("tables of a worker", format!("worker {index}: {usage:?}"));
             }
