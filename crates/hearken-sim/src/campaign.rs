@@ -25,7 +25,7 @@ pub struct Campaign {
     pub kind: &'static dyn Kind,
     /// The seeds.
     pub seeds: Range<u64>,
-    /// What each seed does not select itself.
+    /// The part of each history that its seed does not select.
     pub selection: Selection,
     /// Number of threads.
     pub jobs: usize,

@@ -16,6 +16,7 @@ use crate::http2::Http2Facts;
 use crate::report::Report;
 use crate::response::{Head, Part, ResponseReader};
 use crate::scheduler::{Program, earlier};
+use crate::swarm::Swarm;
 
 /// The identity of a request in a history. Its text occurs in the request's target.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -178,6 +179,20 @@ pub struct ConnectionRecord<R> {
     pub own: OwnActions,
     /// Facts about a connection that uses HTTP/2. Its requests are answered in any order.
     pub http2: Option<Http2Facts>,
+}
+
+impl<R> ConnectionRecord<R> {
+    /// Returns whether TLS explains that the connection was not established: the handshake, whose timeout
+    /// is that of a head, took too long, or the server needed room for other connections.
+    pub(crate) fn has_lost_handshake(
+        &self,
+        swarm: &Swarm,
+        header: Duration,
+        is_limited: bool,
+    ) -> bool {
+        let lasted = self.ended_at.duration_since(self.opened_at);
+        swarm.protocols.tls && (is_limited || lasted >= header)
+    }
 }
 
 /// The requests of clients and the checks of responses, by kind of history.

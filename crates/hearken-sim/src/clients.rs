@@ -23,7 +23,7 @@ pub(crate) struct ClientGroup<S: Script> {
     pub(crate) settings: ClientSettings,
     /// The requests.
     pub(crate) script: S,
-    /// What the server may do with TLS handshakes.
+    /// Limits of TLS handshakes.
     pub(crate) handshakes: Bounds,
     /// Function that draws the settings of their `Io`.
     pub(crate) io: fn(&World) -> SimIoSettings,

@@ -15,7 +15,7 @@ use crate::tls;
 /// Maximum duration of a handshake, which is longer than any server waits.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How clients open connections.
+/// A way to open connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     settings: SimIoSettings,

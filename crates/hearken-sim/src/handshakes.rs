@@ -12,7 +12,7 @@ use hearken_tls::{ClientTls, Session, ToSend, Wire};
 
 use crate::scheduler::Program;
 
-/// What the server may do with handshakes.
+/// Limits that the server applies to handshakes.
 #[derive(Clone)]
 pub(crate) struct Bounds {
     /// Timeout of handshakes.
@@ -25,7 +25,7 @@ pub(crate) struct Bounds {
     pub(crate) is_stopped: Rc<dyn Fn() -> bool>,
 }
 
-/// What a client sends.
+/// The bytes that a client sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Beginning {
     Nothing,
@@ -42,7 +42,7 @@ enum Beginning {
 use Beginning::{Garbage, Nothing, Part, Plain, Truncated};
 
 /// Maximum number of clients.
-const MAX_CLIENTS: u32 = 4;
+pub(crate) const MAX_CLIENTS: u32 = 4;
 /// Time after which a connection that the server keeps is a finding.
 const PATIENCE: Duration = Duration::from_secs(7200);
 

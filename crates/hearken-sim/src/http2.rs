@@ -3,12 +3,12 @@
 //! | part | contents |
 //! |---|---|
 //! | `client` | runs the connections: connects, opens streams, sends, ends |
-//! | `receive` | frames of the server, and what they must comply with |
-//! | `behaviour` | what a client does on a connection, as drawn |
+//! | `receive` | frames of the server, and their checks |
+//! | `behaviour` | the drawn behaviour of a client on a connection |
 //! | `attack` | violations of the protocol |
 //! | `frame` | writes and reads frames |
 //! | `message` | requests as fields and content; heads of responses |
-//! | `facts` | what a client knows of a connection at its end |
+//! | `facts` | facts about a connection at its end |
 //! | `checks` | reasons for the ends of streams and connections |
 
 mod attack;

@@ -1,4 +1,4 @@
-//! What the first decision of a history selects: the implementation of `Io` under the programs, and the
+//! The first decision of a history, which selects the implementation of `Io` under the programs, and the
 //! protocols of clients.
 
 use hearken::io::sim::Decisions;
@@ -37,7 +37,7 @@ impl Protocols {
     }
 }
 
-/// The selected part of the first decision. Decisions select the rest.
+/// A selected part of the first decision. Decisions select the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
     /// The implementation of `Io` under the programs.

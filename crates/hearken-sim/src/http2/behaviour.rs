@@ -1,4 +1,4 @@
-//! What a client does on a connection, as drawn.
+//! The drawn behaviour of a client on a connection.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::client::{ClientSettings, End};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Release {
     AtOnce,
-    /// When half of the window is used.
+    /// Once half of the window is used.
     Half,
     /// After a pause.
     Late(Duration),
@@ -54,7 +54,7 @@ pub(super) struct Behaviour {
     pub(super) attack: Option<(u16, Attack)>,
     /// Whether limits on streams are exceeded.
     pub(super) is_flooding: bool,
-    /// Whether GOAWAY is sent before the last request.
+    /// Whether GOAWAY is sent after the last request.
     pub(super) says_goaway: bool,
     /// Probability in thousandths to pause receiving, and the length of the pause.
     pub(super) pauses: (u32, Duration),

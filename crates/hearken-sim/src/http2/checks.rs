@@ -130,8 +130,8 @@ impl Bounds<'_> {
             StreamEnd::Open => match reason {
                 Reason::Client | Reason::Fault | Reason::Attack | Reason::HalfClosed => true,
                 Reason::SlowClient | Reason::ShutdownTimeout => true,
-                Reason::Evicted => !facts.has_settings,
-                _ => is_slow,
+                // The preface had not arrived.
+                _ => is_slow || !facts.has_settings,
             },
         }
     }
@@ -150,7 +150,8 @@ impl Bounds<'_> {
         if record.ended == Ended::NotConnected {
             let may_fail = self.swarm.level > FaultLevel::None
                 || self.swarm.network.max_backlog < 100
-                || is_stopped;
+                || is_stopped
+                || record.has_lost_handshake(self.swarm, self.header, self.is_limited);
             return may_fail.then_some(Reason::NotConnected);
         }
         if is_faulty && record.ended == Ended::Failed {
@@ -168,6 +169,9 @@ impl Bounds<'_> {
             if since(record.opened_at) >= self.header {
                 return Some(Reason::SlowClient);
             }
+            if is_stopped {
+                return Some(Reason::Stop);
+            }
             if self.is_limited {
                 return Some(Reason::Evicted);
             }
@@ -183,7 +187,11 @@ impl Bounds<'_> {
         }
         if earliest.is_none() {
             let sent = record.exchanges.iter().filter(|exchange| exchange.answered_at.is_some());
-            let is_idle = match sent.filter_map(|exchange| exchange.sent_at).max() {
+            // A response may be complete before its request.
+            let sent = sent.filter_map(|exchange| {
+                exchange.sent_at.min(exchange.answered_at).or(exchange.started_at)
+            });
+            let is_idle = match sent.max() {
                 Some(sent_at) => since(sent_at) >= self.keepalive,
                 None => since(record.opened_at) >= self.header,
             };
@@ -284,7 +292,7 @@ impl Bounds<'_> {
         facts: &Http2Facts,
     ) -> Result<(), Violation> {
         let is_idle = facts.streams.iter().all(|stream| stream.end == StreamEnd::Complete);
-        if self.swarm.level > FaultLevel::None
+        if !self.swarm.has_no_delays()
             || self.is_limited
             || !self.is_well_behaved(record, facts)
             || record.ended != Ended::ByServer

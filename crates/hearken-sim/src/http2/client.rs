@@ -77,7 +77,7 @@ pub(super) struct Client<R> {
     /// The incomplete field block.
     pub(super) block: Option<Block>,
     /// Number of received bytes of the start of a response in HTTP/1.1.
-    told: usize,
+    timeout_bytes: usize,
     planned: u16,
     next_id: u32,
     noise: u32,
@@ -219,7 +219,7 @@ impl<S: Script> Clients<'_, S> {
             decoder: Decoder::new(),
             encoder: Encoder::new(),
             block: None,
-            told: 0,
+            timeout_bytes: 0,
             planned: 0,
             next_id: 1,
             noise: 0,
@@ -405,7 +405,8 @@ impl<S: Script> Clients<'_, S> {
         now: Time,
     ) {
         client.received += bytes.len() as u64;
-        if !client.facts.has_settings && client.is_told_timeout(bytes) {
+        let is_first = !client.facts.has_settings && !client.reader.is_within_frame();
+        if is_first && client.receives_timeout(bytes) {
             return;
         }
         client.reader.push(bytes);
@@ -583,10 +584,6 @@ impl<S: Script> Clients<'_, S> {
         }
         client.planned += 1;
         let is_last = client.planned == client.behaviour.requests;
-        if is_last && client.behaviour.says_goaway {
-            frame::write(&mut client.out, frame::GOAWAY, 0, 0, &[0; 8]);
-            client.facts.has_said_goaway = true;
-        }
         let id = RequestId { client: client.number, connection: client.connection, number };
         let mut bytes = Vec::new();
         let planned = self.script.request(id, HttpVersion::Http2, is_last, &mut bytes);
@@ -603,6 +600,11 @@ impl<S: Script> Clients<'_, S> {
         client.next_id += 2 + 2 * self.world.decide(2);
         let fields = std::mem::take(&mut message.fields);
         self.write_fields(client, stream, &fields, is_sent);
+        if is_last && client.behaviour.says_goaway {
+            // No stream may follow it.
+            frame::write(&mut client.out, frame::GOAWAY, 0, 0, &[0; 8]);
+            client.facts.has_said_goaway = true;
+        }
         let hold = planned.expects.then(|| now + MAX_HOLD);
         let mut exchange = Exchange::new(id, planned, start, u64::MAX);
         let mut end = StreamEnd::Open;
@@ -848,13 +850,13 @@ impl<S: Script> Clients<'_, S> {
 
 impl<R> Client<R> {
     /// Returns whether the server sends 408 in HTTP/1.1, because the preface has not arrived in time.
-    fn is_told_timeout(&mut self, bytes: &[u8]) -> bool {
+    fn receives_timeout(&mut self, bytes: &[u8]) -> bool {
         const TIMEOUT: &[u8] = b"HTTP/1.1 408";
-        let rest = TIMEOUT.get(self.told..).unwrap_or_default();
+        let rest = TIMEOUT.get(self.timeout_bytes..).unwrap_or_default();
         let count = rest.len().min(bytes.len());
-        let is_told = rest[..count] == bytes[..count];
-        self.told += if is_told { count } else { 0 };
-        is_told
+        let is_timeout = rest[..count] == bytes[..count];
+        self.timeout_bytes += if is_timeout { count } else { 0 };
+        is_timeout
     }
 
     /// Handles that SETTINGS with an initial window were written.

@@ -1,4 +1,4 @@
-//! What a client knows of an HTTP/2 connection at its end.
+//! Facts about an HTTP/2 connection at its end, as its client knows them.
 
 use hearken::timer::Time;
 

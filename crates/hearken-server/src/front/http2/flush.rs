@@ -180,7 +180,10 @@ impl Front {
             self.is_slow_reader(io, token);
         }
         let Some(connection) = self.http2.get(token) else { return };
-        let incomplete = connection.frames.incomplete();
+        let incomplete = match connection.is_closing {
+            true => None,
+            false => connection.frames.incomplete(),
+        };
         if connection.incomplete != incomplete {
             connection.incomplete = incomplete;
             connection.head_deadline = incomplete.map(|_| now + timeouts.header);

@@ -272,7 +272,12 @@ impl Facts<'_> {
         if record.ended == Ended::NotConnected {
             let may_fail = self.swarm.level > FaultLevel::None
                 || self.swarm.network.max_backlog < 100
-                || is_stopped;
+                || is_stopped
+                || record.has_lost_handshake(
+                    self.swarm,
+                    self.limits.client.header,
+                    self.limits.is_limited || self.has_few_sockets,
+                );
             return may_fail.then_some(Reason::NotConnected);
         }
         if is_faulty && record.ended == Ended::Failed {
@@ -452,6 +457,10 @@ impl Facts<'_> {
 
     /// Checks that programs released everything, unless the shutdown timeout ended a worker.
     fn check_ends(&self, report: &Report) {
+        // Connections that were closed remain until their transport has taken `close_notify`.
+        if self.swarm.protocols.tls {
+            return;
+        }
         for end in report.ends() {
             let since = self.requested.map(|requested| end.at.duration_since(requested));
             if since.is_none_or(|since| since >= self.limits.grace) {

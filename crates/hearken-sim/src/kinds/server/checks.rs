@@ -11,6 +11,7 @@ use hearken_server::runtime::metrics::Metrics;
 use super::requests::Requested;
 use super::timing::{StopTimes, TICK, Timing};
 use crate::client::{ConnectionRecord, Ended, Exchange, RequestId};
+use crate::handshakes;
 use crate::http2::{self, Bounds};
 use crate::log_line::LogLine;
 use crate::report::Report;
@@ -245,8 +246,12 @@ impl Facts<'_> {
             let streams = self.records.iter().filter(|record| record.http2.is_some());
             let streams: usize = streams.map(|record| record.exchanges.len()).sum();
             let max_requests = usage.connection_slots.get() + streams as u64;
-            let is_small =
-                slots <= self.records.len() as u64 && usage.request_slots.get() <= max_requests;
+            let handshakes = match self.swarm.protocols.tls {
+                true => handshakes::MAX_CLIENTS as usize,
+                false => 0,
+            };
+            let is_small = slots <= (self.records.len() + handshakes) as u64
+                && usage.request_slots.get() <= max_requests;
             if !is_small || (is_in_time && !is_empty) {
                 report.fail("tables of a worker", format!("worker {index}: {usage:?}"));
             }
@@ -283,7 +288,12 @@ impl Facts<'_> {
         if record.ended == Ended::NotConnected {
             let may_fail = self.swarm.level > FaultLevel::None
                 || self.swarm.network.max_backlog < 100
-                || is_stopped;
+                || is_stopped
+                || record.has_lost_handshake(
+                    self.swarm,
+                    self.timing.timeouts.header,
+                    self.is_limited,
+                );
             return may_fail.then_some(Reason::NotConnected);
         }
         if is_faulty && record.ended == Ended::Failed {
@@ -353,7 +363,10 @@ impl Facts<'_> {
     /// Checks that idle connections are closed in time.
     fn check_late(&self, record: &ConnectionRecord<Requested>, report: &Report) {
         let is_idle = record.answered == record.exchanges.len();
+        // Records of TLS take several turns through small windows.
+        let takes_turns = self.swarm.protocols.tls && !self.swarm.has_no_delays();
         if self.swarm.level > FaultLevel::None
+            || takes_turns
             || self.is_limited
             || record.own != Default::default()
             || record.ended != Ended::ByServer
