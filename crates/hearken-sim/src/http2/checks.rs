@@ -164,6 +164,10 @@ impl Bounds<'_> {
             return Some(Reason::HalfClosed);
         }
         let since = |time: Time| record.ended_at.duration_since(time);
+        // The server resets connections whose clients receive too slowly.
+        if record.ended == Ended::Failed && since(record.opened_at) >= self.min_timeout {
+            return Some(Reason::SlowClient);
+        }
         if !facts.has_settings {
             // The preface had not arrived.
             if since(record.opened_at) >= self.header {
@@ -188,9 +192,7 @@ impl Bounds<'_> {
         if earliest.is_none() {
             let sent = record.exchanges.iter().filter(|exchange| exchange.answered_at.is_some());
             // A response may be complete before its request.
-            let sent = sent.filter_map(|exchange| {
-                exchange.sent_at.min(exchange.answered_at).or(exchange.started_at)
-            });
+            let sent = sent.filter_map(|exchange| exchange.started_at);
             let is_idle = match sent.max() {
                 Some(sent_at) => since(sent_at) >= self.keepalive,
                 None => since(record.opened_at) >= self.header,
@@ -305,7 +307,8 @@ impl Bounds<'_> {
             (Some(answered), _) => (answered, self.keepalive),
             (None, connected) => (connected.unwrap_or(record.ended_at), self.header + self.defer),
         };
-        let waited = record.ended_at.duration_since(from);
+        // An incomplete frame is not idle.
+        let waited = record.ended_at.duration_since(facts.sent_at.unwrap_or_default().max(from));
         // The end follows GOAWAY.
         if waited > timeout + self.delay() * 4 + TICK {
             let detail = format!("closed {waited:?} after its last use, timeout {timeout:?}");

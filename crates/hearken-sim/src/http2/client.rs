@@ -48,6 +48,8 @@ pub(super) struct Stream {
     pub(super) increases: u32,
     /// Whether the client's side has ended.
     pub(super) is_sent: bool,
+    /// Whether the server reset the stream before the client's side had ended.
+    pub(super) is_stopped: bool,
     /// Whether the server's side has ended.
     pub(super) is_received: bool,
     /// Number of received bytes after which the client cancels the request.
@@ -491,6 +493,7 @@ impl<S: Script> Clients<'_, S> {
             let is_done = io.send_now(token, &client.out[client.position..end]);
             client.sent += (end - client.position) as u64;
             client.position = end;
+            client.facts.sent_at = Some(now);
             for exchange in &mut client.record.exchanges {
                 exchange.on_sent(client.sent, now);
             }
@@ -600,11 +603,6 @@ impl<S: Script> Clients<'_, S> {
         client.next_id += 2 + 2 * self.world.decide(2);
         let fields = std::mem::take(&mut message.fields);
         self.write_fields(client, stream, &fields, is_sent);
-        if is_last && client.behaviour.says_goaway {
-            // No stream may follow it.
-            frame::write(&mut client.out, frame::GOAWAY, 0, 0, &[0; 8]);
-            client.facts.has_said_goaway = true;
-        }
         let hold = planned.expects.then(|| now + MAX_HOLD);
         let mut exchange = Exchange::new(id, planned, start, u64::MAX);
         let mut end = StreamEnd::Open;
@@ -625,6 +623,11 @@ impl<S: Script> Clients<'_, S> {
         if is_sent {
             exchange.end = client.sent + client.out.len() as u64;
         }
+        if is_last && client.behaviour.says_goaway {
+            // No stream may follow it.
+            frame::write(&mut client.out, frame::GOAWAY, 0, 0, &[0; 8]);
+            client.facts.has_said_goaway = true;
+        }
         client.record.exchanges.push(exchange);
         let ended_at = is_reset.then_some(now);
         client.facts.streams.push(StreamFacts { id: stream, end, ended_at, malformation });
@@ -644,6 +647,7 @@ impl<S: Script> Clients<'_, S> {
             unreleased: 0,
             increases: 0,
             is_sent: is_sent || is_reset,
+            is_stopped: false,
             is_received: false,
             cancel_after,
         });

@@ -68,6 +68,8 @@ pub struct Http2Facts {
     pub is_flooding: bool,
     /// Whether the client sent GOAWAY.
     pub has_said_goaway: bool,
+    /// Time at which the client last sent something.
+    pub sent_at: Option<Time>,
     /// Whether the client delayed the increase of windows.
     pub has_closed_windows: bool,
 }

@@ -8,6 +8,7 @@ use super::frame::{self, Frame, MAX_WINDOW};
 use super::message::{Fields, response_head};
 use crate::client::Script;
 
+const STREAM_CLOSED: u32 = 5;
 /// Maximum number of bytes of the fields of a response.
 const MAX_FIELDS: usize = 64 * 1024;
 
@@ -222,6 +223,7 @@ impl<S: Script> Clients<'_, S> {
         self.trace(client, || format!("receives RST_STREAM: {}, code {code}", frame.stream));
         let stream = &mut client.streams[index];
         let was_sending = !stream.is_sent;
+        let was_stopped = std::mem::replace(&mut stream.is_stopped, was_sending);
         (stream.is_sent, stream.hold) = (true, None);
         let facts = &mut client.facts.streams[index];
         match facts.end {
@@ -236,6 +238,8 @@ impl<S: Script> Clients<'_, S> {
             }
             // Frames may meet on their way.
             StreamEnd::Cancelled => Ok(()),
+            // The server remembers only some of the streams that it has reset.
+            _ if code == STREAM_CLOSED && was_stopped => Ok(()),
             _ if client.facts.attack.is_some() => Ok(()),
             end => Err(format!("RST_STREAM with code {code} after {end:?}")),
         }
