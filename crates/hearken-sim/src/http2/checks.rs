@@ -130,6 +130,7 @@ impl Bounds<'_> {
             StreamEnd::Open => match reason {
                 Reason::Client | Reason::Fault | Reason::Attack | Reason::HalfClosed => true,
                 Reason::SlowClient | Reason::ShutdownTimeout => true,
+                Reason::Evicted => true,
                 // The preface had not arrived.
                 _ => is_slow || !facts.has_settings,
             },
@@ -211,13 +212,20 @@ impl Bounds<'_> {
             return Some(Reason::ShutdownTimeout);
         }
         // An incomplete frame.
-        if record.own.has_stalled && since(record.opened_at) >= self.header {
+        let is_incomplete = facts.has_unsent || record.own.has_stalled;
+        if is_incomplete && since(record.opened_at) >= self.header {
             return Some(Reason::SlowClient);
         }
         if is_faulty {
             return Some(Reason::Fault);
         }
-        (self.is_limited && earliest.is_none()).then_some(Reason::Evicted)
+        // A request that arrives after the close causes a reset, which overtakes GOAWAY.
+        let has_head = |(index, exchange): (usize, &Exchange<R>)| {
+            facts.streams[index].end == StreamEnd::Open && exchange.head.is_some()
+        };
+        let is_reset =
+            record.ended == Ended::Failed && !record.exchanges.iter().enumerate().any(has_head);
+        (self.is_limited && (earliest.is_none() || is_reset)).then_some(Reason::Evicted)
     }
 
     /// Checks that the server had a reason for its last GOAWAY frame.

@@ -847,7 +847,8 @@ impl<S: Script> Clients<'_, S> {
         (record.ended, record.ended_at) = (ended, now);
         record.is_cut = before.reader.is_within_frame() || before.block.is_some();
         record.answered = before.facts.complete();
-        record.http2 = Some(before.facts);
+        let has_unsent = before.position < before.out.len() || before.sends > 0;
+        record.http2 = Some(Http2Facts { has_unsent, ..before.facts });
         self.records.borrow_mut().push(record);
     }
 }

@@ -68,6 +68,8 @@ pub struct Http2Facts {
     pub is_flooding: bool,
     /// Whether the client sent GOAWAY.
     pub has_said_goaway: bool,
+    /// Whether the client had not sent all of its frames at the end.
+    pub has_unsent: bool,
     /// Time at which the client last sent something.
     pub sent_at: Option<Time>,
     /// Whether the client delayed the increase of windows.
