@@ -16,6 +16,9 @@ use hearken::waker::Waker;
 
 use crate::report::{ProgramEnd, Report};
 
+/// Maximum number of waits that end at the same time. A program that waits more often never continues.
+const MAX_WAITS: u32 = 100_000;
+
 /// An `Io` whose completions and end are reported.
 #[derive(Debug)]
 pub struct ProgramIo<I: Io> {
@@ -24,6 +27,8 @@ pub struct ProgramIo<I: Io> {
     io: I,
     /// Whether requests of closed connections may still use buffers.
     lends_buffers: bool,
+    /// Time at which the last wait ended, and the number of waits that ended then.
+    last_waits: (Time, u32),
 }
 
 impl<I: Io> ProgramIo<I> {
@@ -33,7 +38,8 @@ impl<I: Io> ProgramIo<I> {
         io: I,
         lends_buffers: bool,
     ) -> ProgramIo<I> {
-        ProgramIo { host: host.clone(), report: report.clone(), io, lends_buffers }
+        let (host, report) = (host.clone(), report.clone());
+        ProgramIo { host, report, io, lends_buffers, last_waits: Default::default() }
     }
 }
 
@@ -50,7 +56,14 @@ impl<I: Io> Drop for ProgramIo<I> {
 
 impl<I: Io> Io for ProgramIo<I> {
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
-        self.io.wait(until)
+        self.io.wait(until)?;
+        let now = self.host.world().now();
+        self.last_waits = match self.last_waits {
+            (at, count) if at == now => (at, count + 1),
+            _ => (now, 0),
+        };
+        assert!(self.last_waits.1 < MAX_WAITS, "endless: {MAX_WAITS} waits end at {now:?}");
+        Ok(())
     }
 
     fn next(&mut self) -> Option<Completion> {

@@ -96,7 +96,8 @@ impl Bounds<'_> {
                     format!("{exchange:?}, {record:?}"),
                 ));
             }
-            if !self.may_lack(record, facts, index, reason) && !is_explained(exchange) {
+            let may_lack = self.may_lack(record, facts, (index, was_logged), reason);
+            if !may_lack && !is_explained(exchange) {
                 return Err(("unexplained end of a stream", format!("{exchange:?}, {record:?}")));
             }
             self.check_graceful_stop(record, facts, index)?;
@@ -105,12 +106,13 @@ impl Bounds<'_> {
         Ok(reason)
     }
 
-    /// Returns whether the request at `index` may have no complete response.
+    /// Returns whether the request at `index` may have no complete response. `was_logged` is whether
+    /// the server has processed it.
     fn may_lack<R>(
         &self,
         record: &ConnectionRecord<R>,
         facts: &Http2Facts,
-        index: usize,
+        (index, was_logged): (usize, bool),
         reason: Reason,
     ) -> bool {
         let stream = &facts.streams[index];
@@ -130,9 +132,7 @@ impl Bounds<'_> {
             StreamEnd::Open => match reason {
                 Reason::Client | Reason::Fault | Reason::Attack | Reason::HalfClosed => true,
                 Reason::SlowClient | Reason::ShutdownTimeout => true,
-                Reason::Evicted => true,
-                // The preface had not arrived.
-                _ => is_slow || !facts.has_settings,
+                _ => is_slow || !was_logged,
             },
         }
     }
@@ -190,15 +190,22 @@ impl Bounds<'_> {
         if earliest.is_some_and(|at| since(at) >= self.min_timeout) {
             return Some(Reason::SlowClient);
         }
-        if earliest.is_none() {
+        // The connection was closed before the requests arrived, and GOAWAY was lost.
+        let has_head = |(index, exchange): (usize, &Exchange<R>)| {
+            facts.streams[index].end == StreamEnd::Open && exchange.head.is_some()
+        };
+        let is_idle = earliest.is_none()
+            || ((record.ended == Ended::Failed || record.is_cut)
+                && !record.exchanges.iter().enumerate().any(has_head));
+        if is_idle {
             let sent = record.exchanges.iter().filter(|exchange| exchange.answered_at.is_some());
             // A response may be complete before its request.
             let sent = sent.filter_map(|exchange| exchange.started_at);
-            let is_idle = match sent.max() {
+            let has_expired = match sent.max() {
                 Some(sent_at) => since(sent_at) >= self.keepalive,
                 None => since(record.opened_at) >= self.header,
             };
-            if is_idle {
+            if has_expired {
                 return Some(Reason::IdleTimeout);
             }
             if facts.has_said_goaway {
@@ -219,13 +226,7 @@ impl Bounds<'_> {
         if is_faulty {
             return Some(Reason::Fault);
         }
-        // A request that arrives after the close causes a reset, which overtakes GOAWAY.
-        let has_head = |(index, exchange): (usize, &Exchange<R>)| {
-            facts.streams[index].end == StreamEnd::Open && exchange.head.is_some()
-        };
-        let is_reset =
-            record.ended == Ended::Failed && !record.exchanges.iter().enumerate().any(has_head);
-        (self.is_limited && (earliest.is_none() || is_reset)).then_some(Reason::Evicted)
+        (self.is_limited && is_idle).then_some(Reason::Evicted)
     }
 
     /// Checks that the server had a reason for its last GOAWAY frame.
@@ -281,6 +282,7 @@ impl Bounds<'_> {
             || ended.duration_since(stop) >= self.grace
             || !self.is_well_behaved(record, facts)
             || record.ended == Ended::ByClient
+            || record.ended_at < stop
             || !matches!(stream.end, StreamEnd::Open | StreamEnd::Reset(_))
             || stream.malformation.is_some()
         {
