@@ -177,6 +177,9 @@ impl Bounds<'_> {
             if is_stopped {
                 return Some(Reason::Stop);
             }
+            if is_faulty {
+                return Some(Reason::Fault);
+            }
             if self.is_limited {
                 return Some(Reason::Evicted);
             }
