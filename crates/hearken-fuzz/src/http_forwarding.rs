@@ -124,7 +124,7 @@ fn forwarded_response() {
         assert_eq!((sent.body, sent.reason), (body, received.reason));
         match (received.body, version) {
             (ResponseBody::None | ResponseBody::Length(_), _) => assert_eq!(body, received.body),
-            (_, Version::Http11) => assert_eq!(body, ResponseBody::Chunked),
+            (_, Version::Http11 | Version::Http2) => assert_eq!(body, ResponseBody::Chunked),
             (_, Version::Http10) => assert_eq!(body, ResponseBody::UntilClose),
         }
         for name in HOP_BY_HOP.iter().chain(&["te", "upgrade"]) {

@@ -105,7 +105,7 @@ impl ConnectionOptions {
     pub(crate) fn new(version: Version) -> Self {
         let flags = match version {
             Version::Http10 => 0,
-            Version::Http11 => Self::KEEP_ALIVE,
+            Version::Http11 | Version::Http2 => Self::KEEP_ALIVE,
         };
         Self { flags, count: 0 }
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Reject;
 
-/// The HTTP version of a message, RFC 9112 section 2.3.
+/// The HTTP version in which a message was received, RFC 9112 section 2.3.
 ///
 /// The parsers treat a minor version above 1 as HTTP/1.1 (RFC 9110 section 2.5). They reject major
 /// versions other than 1 with status 505.
@@ -12,6 +12,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2. The message was translated to the form of HTTP/1.1.
+    Http2,
 }
 
 impl Version {

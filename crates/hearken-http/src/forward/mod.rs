@@ -89,6 +89,8 @@ pub struct Rules {
     end_11: Box<[u8]>,
     /// End of a head received in HTTP/1.0.
     end_10: Box<[u8]>,
+    /// End of a head received in HTTP/2.
+    end_2: Box<[u8]>,
 }
 
 impl Rules {
@@ -110,7 +112,7 @@ impl Rules {
                 name => [b"\r\nVia: ", version, b" ", name, b"\r\n\r\n"].concat().into(),
             }
         };
-        let (end_11, end_10) = (end(b"1.1"), end(b"1.0"));
+        let (end_11, end_10, end_2) = (end(b"1.1"), end(b"1.0"), end(b"2.0"));
         Rules {
             x_forwarded,
             forwarded,
@@ -121,6 +123,7 @@ impl Rules {
             hsts: Box::default(),
             end_11,
             end_10,
+            end_2,
         }
     }
 
@@ -158,6 +161,7 @@ impl Rules {
         match version {
             Version::Http11 => &self.end_11,
             Version::Http10 => &self.end_10,
+            Version::Http2 => &self.end_2,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::trailer;
 use crate::body::BodyReader;
 use crate::error::{Malformed, Reject};
+use crate::fields::Fields;
 use crate::framing::ResponseBody;
 use crate::head;
 use crate::limits::Limits;
@@ -117,6 +118,17 @@ impl Relay {
             }
         }
         Ok((at, count))
+    }
+
+    /// Adds a trailer section that was received separately, before the body [ends](Relay::finish). Fields
+    /// that must not be forwarded are left out.
+    pub fn add_trailers(&mut self, fields: Fields<'_>) {
+        let Trailer(lines) = &mut **self.trailer.get_or_insert_default();
+        for (name, value) in fields.filter(|(name, _)| trailer::is_forwardable(name)) {
+            for part in [name, b": ", value, b"\r\n"] {
+                lines.extend_from_slice(part);
+            }
+        }
     }
 
     /// Completes the body after the sender closed the connection.

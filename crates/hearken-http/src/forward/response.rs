@@ -41,12 +41,10 @@ pub fn response(
     to: &ResponseOptions<'_>,
 ) -> ResponseBody {
     let body = match (response.body, to.version) {
-        (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http11) => {
-            ResponseBody::Chunked
-        }
         (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http10) => {
             ResponseBody::UntilClose
         }
+        (ResponseBody::Chunked | ResponseBody::UntilClose, _) => ResponseBody::Chunked,
         (body, _) => body,
     };
     let head = response.bytes.get(..response.head_len).unwrap_or_default();

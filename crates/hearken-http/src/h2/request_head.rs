@@ -104,7 +104,7 @@ impl HeadBuffer {
         let request = Request {
             method: Method::from_token(bytes.get(..method_len).unwrap_or_default()),
             raw_target: bytes.get(target_at..target_end).unwrap_or_default(),
-            version: Version::Http11,
+            version: Version::Http2,
             host: valid.host,
             body: valid.body,
             keep_alive: fields.options.is_persistent(),

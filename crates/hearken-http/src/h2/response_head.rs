@@ -6,6 +6,7 @@ use crate::framing::ResponseBody;
 use crate::limits::Limits;
 use crate::method::Method;
 use crate::response::{Response, ResponseParser};
+use crate::version::Version;
 
 /// The limits were applied when the fields were decoded.
 const NO_LIMITS: Limits =
@@ -41,8 +42,11 @@ impl HeadBuffer {
         if switches {
             self.add_generated_line(b"upgrade", b"websocket");
             self.add_generated_line(b"connection", b"upgrade");
-        } else if has_body && !has_none && !self.has_content_length {
-            self.lines.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        } else if !has_none && !self.has_content_length {
+            self.lines.extend_from_slice(match has_body {
+                true => b"transfer-encoding: chunked\r\n",
+                false => b"content-length: 0\r\n",
+            });
         }
         self.lines.extend_from_slice(b"\r\n");
         let start = match switches {
@@ -59,7 +63,7 @@ impl HeadBuffer {
         if !has_body && matches!(response.body, ResponseBody::Length(_)) {
             return Err(Problem::Malformed("missing body of a response with Content-Length"));
         }
-        Ok(response)
+        Ok(Response { version: Version::Http2, ..response })
     }
 
     /// Returns the fields of a trailer section.

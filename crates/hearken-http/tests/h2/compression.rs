@@ -70,14 +70,16 @@ fn responses(blocks: &[&str]) -> Vec<String> {
 }
 
 const RESPONSES: [&str; 3] = [
-    "response 1 end=true 302 UntilClose [\"cache-control: private\", \
-     \"date: Mon, 21 Oct 2013 20:13:21 GMT\", \"location: https://www.example.com\"]",
-    "response 3 end=true 307 UntilClose [\"cache-control: private\", \
-     \"date: Mon, 21 Oct 2013 20:13:21 GMT\", \"location: https://www.example.com\"]",
-    "response 5 end=true 200 UntilClose [\"cache-control: private\", \
+    "response 1 end=true 302 None [\"cache-control: private\", \
+     \"date: Mon, 21 Oct 2013 20:13:21 GMT\", \"location: https://www.example.com\", \
+     \"content-length: 0\"]",
+    "response 3 end=true 307 None [\"cache-control: private\", \
+     \"date: Mon, 21 Oct 2013 20:13:21 GMT\", \"location: https://www.example.com\", \
+     \"content-length: 0\"]",
+    "response 5 end=true 200 None [\"cache-control: private\", \
      \"date: Mon, 21 Oct 2013 20:13:22 GMT\", \"location: https://www.example.com\", \
      \"content-encoding: gzip\", \
-     \"set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1\"]",
+     \"set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1\", \"content-length: 0\"]",
 ];
 
 // RFC 7541 appendix C.5, with evictions.

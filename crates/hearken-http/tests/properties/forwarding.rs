@@ -535,7 +535,7 @@ proptest! {
         prop_assert_eq!(sent.body, body, "{}", shown);
         match (received.body, version) {
             (ResponseBody::None | ResponseBody::Length(_), _) => prop_assert_eq!(body, received.body),
-            (_, Version::Http11) => prop_assert_eq!(body, ResponseBody::Chunked),
+            (_, Version::Http11 | Version::Http2) => prop_assert_eq!(body, ResponseBody::Chunked),
             (_, Version::Http10) => prop_assert_eq!(body, ResponseBody::UntilClose),
         }
         let (before, after) = (owned(received.fields()), owned(sent.fields()));

@@ -77,7 +77,7 @@ impl Proxy {
                         cx.front.expect_body(cx.io, id);
                     }
                     let version = cx.front.response_context(id).map(|context| context.version);
-                    if version == Some(Version::Http11) {
+                    if version != Some(Version::Http10) {
                         forward::interim(&self.rules, &mut self.out, &response);
                     }
                     self.update_upstream_deadline(cx, key);

@@ -183,6 +183,7 @@ fn protocol(request: &Request<'_>, record: &RequestRecord<'_>) -> &'static str {
         _ if record.is_http2 => "HTTP/2.0",
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2.0",
     }
 }
 

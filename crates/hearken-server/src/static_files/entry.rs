@@ -178,7 +178,7 @@ impl Entry {
         if !request.is_plain() {
             return self.answer_conditional(exchange, out);
         }
-        let usual = (request.version == Version::Http11)
+        let usual = (request.version != Version::Http10)
             & (request.method == Method::Get)
             & self.content.is_none();
         if !usual {

@@ -79,7 +79,7 @@ impl Exchange<'_, '_> {
     pub(super) fn end_head(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.date.as_bytes());
         out.extend_from_slice(match (self.request.version, self.keep_alive) {
-            (Version::Http11, true) | (Version::Http10, false) => b"\r\n\r\n",
+            (Version::Http11, true) | (Version::Http10, false) | (Version::Http2, _) => b"\r\n\r\n",
             (Version::Http11, false) => b"\r\nConnection: close\r\n\r\n",
             (Version::Http10, true) => b"\r\nConnection: keep-alive\r\n\r\n",
         });

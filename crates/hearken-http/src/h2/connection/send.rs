@@ -288,6 +288,15 @@ impl Connection {
         }
     }
 
+    /// Ends the use of a stream whose response was processed. Resets the stream unless it only lacks the
+    /// announcement of the peer's end, which is then ignored.
+    pub fn close_stream(&mut self, stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
+        let Some(state) = self.streams.get(stream.0) else { return };
+        if !state.is(Stream::SEND_ENDED) || state.content_left != Some(0) {
+            self.drop_stream(stream.0, code, out);
+        }
+    }
+
     /// Appends a PING frame, which [`Event::Pong`](crate::h2::Event::Pong) answers.
     pub fn ping(&mut self, payload: [u8; 8], out: &mut Vec<u8>) {
         frame::write_ping(out, 0, payload);
