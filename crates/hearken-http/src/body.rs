@@ -171,6 +171,19 @@ impl BodyReader {
         self.read_with_trailer(bytes, |_| ())
     }
 
+    /// Reads like [`read`](Self::read), and appends the lines of the trailer section to `lines`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_with_trailers(
+        &mut self,
+        bytes: &[u8],
+        lines: &mut Vec<u8>,
+    ) -> Result<BodySegment, Reject> {
+        self.read_with_trailer(bytes, |byte| lines.push(byte))
+    }
+
     /// Reads like [`read`](Self::read), and passes each byte of the trailer lines to `trailer`.
     #[inline(always)]
     pub(crate) fn read_with_trailer(

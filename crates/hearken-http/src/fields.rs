@@ -31,6 +31,12 @@ impl<'b> Fields<'b> {
         Self { rest }
     }
 
+    /// Creates an iterator over the lines of a trailer section, as
+    /// [`BodyReader::read_with_trailers`](crate::BodyReader::read_with_trailers) returns them.
+    pub fn of_lines(lines: &'b [u8]) -> Self {
+        Self::new(lines)
+    }
+
     /// Creates an iterator over the fields of a complete message that is known to be valid, for example
     /// because a [`ResponseHead`](crate::ResponseHead) has written its head.
     ///

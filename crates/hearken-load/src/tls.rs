@@ -124,7 +124,7 @@ impl Tls {
         };
         let profile = settings.load()?;
         let offering = |protocol: &[u8]| {
-            let tls = profile.offering(vec![protocol.to_vec()]).for_server(name);
+            let tls = profile.with_alpn(&[protocol]).for_server(name);
             tls.ok_or_else(|| TlsError::ServerName(name.escape_debug().to_string()))
         };
         Ok(Tls { http1: offering(b"http/1.1")?, http2: offering(h2::ALPN)? })

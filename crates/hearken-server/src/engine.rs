@@ -198,6 +198,15 @@ impl<H> Engine<H> {
         self.front.next_request(io, &mut self.handler, client);
     }
 
+    /// Returns whether HTTP/2 connections continue at the end of the turn.
+    #[inline]
+    pub(crate) fn has_pending_streams<I: Relay>(&self) -> bool
+    where
+        H: Handler<I>,
+    {
+        self.front.pending_streams() > 0 || self.handler.has_pending()
+    }
+
     /// Continues HTTP/2 connections at the end of a turn.
     #[inline]
     pub(crate) fn continue_streams<I: Relay>(&mut self, io: &mut I)
@@ -208,6 +217,18 @@ impl<H> Engine<H> {
             if let Some(token) = self.front.next_pending_streams() {
                 self.continue_one(io, token);
             }
+        }
+        self.flush_handler(io);
+    }
+
+    /// Continues the handler's own HTTP/2 connections.
+    #[inline]
+    pub(crate) fn flush_handler<I: Relay>(&mut self, io: &mut I)
+    where
+        H: Handler<I>,
+    {
+        if self.handler.has_pending() {
+            self.handler.flush(&mut Context { front: &mut self.front, io });
         }
     }
 
@@ -346,7 +367,7 @@ impl<H> Engine<H> {
             // The connection can be closed for a new one two turns from now.
             self.wake_at = Some(now);
         }
-        if self.front.pending_streams() > 0 {
+        if self.has_pending_streams() {
             self.wake_at = Some(now);
         }
         self.acceptor.end_turn(now, open, self.front.idle());

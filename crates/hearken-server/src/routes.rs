@@ -159,6 +159,18 @@ impl<I: Relay, F: Files> Handler<I> for Routes<F> {
         }
     }
 
+    fn has_pending(&self) -> bool {
+        let has_pending =
+            |handler: &Selected<F>| dispatch!(handler, it => Handler::<I>::has_pending(&**it));
+        self.handlers.iter().any(has_pending)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_, I>) {
+        for handler in &mut self.handlers {
+            dispatch!(handler, it => it.flush(cx));
+        }
+    }
+
     fn begin_turn(&mut self, now: Time) {
         for handler in &mut self.handlers {
             dispatch!(handler, it => Handler::<I>::begin_turn(&mut **it, now));

@@ -157,6 +157,9 @@ impl<I: Relay + 'static, H: Handler<I> + 'static> server::Worker for TaskLoop<I,
             };
             shared.confine(token, |engine, io| engine.continue_one(io, token));
         }
+        if shared.engine.borrow().has_pending_streams::<I>() {
+            shared.step(Engine::flush_handler);
+        }
         turn.finish();
         shared.with(|engine, io| engine.end_turn(io, any));
         Ok(any)

@@ -78,11 +78,11 @@ pub enum ClientTlsError {
 pub struct ClientProfile(Arc<ClientConfig>);
 
 impl ClientProfile {
-    /// Returns these settings with other application protocols (ALPN).
+    /// Returns these settings with other application protocols, in the order of preference (ALPN).
     #[must_use]
-    pub fn offering(&self, alpn: Vec<Vec<u8>>) -> ClientProfile {
+    pub fn with_alpn(&self, protocols: &[&[u8]]) -> ClientProfile {
         let mut config = ClientConfig::clone(&self.0);
-        config.alpn_protocols = alpn;
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         ClientProfile(Arc::new(config))
     }
 

@@ -8,12 +8,15 @@ use hearken_server::proxy::config::{Address, Server};
 /// Maximum length of a socket's path in bytes: `sun_path` without the final NUL.
 const MAX_PATH: usize = 107;
 
-/// Parses `http://HOST[:PORT]`, `https://HOST[:PORT]`, `HOST:PORT` or `unix:/PATH`, followed by `;weight=N` and `;backup`.
+/// Parses `http://HOST[:PORT]`, `https://HOST[:PORT]`, `h2c://HOST[:PORT]`, `HOST:PORT` or `unix:/PATH`, followed by
+/// `;weight=N` and `;backup`.
 pub(crate) fn server(text: &str) -> Result<Server, String> {
     let mut parts = text.split(';');
     let text = parts.next().unwrap_or_default();
     let mut server = Server::new(address(text)?);
-    server.tls = text.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
+    let has_scheme =
+        |name: &str| text.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    (server.tls, server.http2) = (has_scheme("https://"), has_scheme("h2c://"));
     let mut has_weight = false;
     for part in parts {
         match part.split_once('=') {
@@ -31,7 +34,11 @@ pub(crate) fn server(text: &str) -> Result<Server, String> {
 
 /// Prints a server in the form that [`server`] parses.
 pub(super) fn print_server(server: &Server) -> String {
-    let scheme = if server.tls { "https" } else { "http" };
+    let scheme = match server {
+        Server { tls: true, .. } => "https",
+        Server { http2: true, .. } => "h2c",
+        _ => "http",
+    };
     let address = match &server.address {
         Address::Inet(address) => format!("{scheme}://{address}"),
         Address::Name(host, port) => format!("{scheme}://{host}:{port}"),
@@ -56,9 +63,13 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
         return bare(text);
     };
     let default = match scheme.to_ascii_lowercase().as_str() {
-        "http" => 80,
+        "http" | "h2c" => 80,
         "https" => 443,
-        _ => return Err(format!("unknown scheme '{scheme}' (use http://, https:// or unix:)")),
+        _ => {
+            return Err(format!(
+                "unknown scheme '{scheme}' (use http://, https://, h2c:// or unix:)"
+            ));
+        }
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, after) = rest.split_at(end);

@@ -133,8 +133,8 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     }
     .first_flag("to")
     .details(
-        "http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH. Append ';weight=N' for a share \
-         of N requests (default 1), and ';backup' for a server that is used only if \
+        "http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] (HTTP/2 without TLS), HOST:PORT or \
+         unix:/PATH. Append ';weight=N' for a share of N requests (default 1), and ';backup' for a server that is used only if \
          all others are down.",
     ),
     Setting::new(
@@ -320,6 +320,8 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .unset("the file of the certificate", "\"key.pem\""),
     setting! { Options, "upstream-tls.min-version", f::TLS_VERSION, |c| c.upstream_tls.min_version,
     "Lowest version of TLS to upstream servers" },
+    setting! { Options, "upstream-tls.http2", SWITCH, |c| c.upstreams.http2,
+    "Offer HTTP/2 to upstream servers (ALPN)" },
     setting! { Options, "upstream-tls.insecure", SWITCH, |c| c.upstream_tls.insecure,
     "Skip certificate verification of upstream servers" }
     .flag("upstream-insecure"),

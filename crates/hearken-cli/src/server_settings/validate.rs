@@ -43,10 +43,11 @@ pub(crate) fn validate_proxy(settings: &Settings, invalid: &mut Invalid) {
 }
 
 fn servers(settings: &Settings, invalid: &mut Invalid) {
-    if settings.config.has_secure_upstream()
-        && settings.config.upstreams.send_proxy_protocol.is_some()
+    let upstreams = &settings.config.upstreams;
+    if upstreams.send_proxy_protocol.is_some()
+        && upstreams.servers.iter().any(|server| server.tls || server.http2)
     {
-        let message = "cannot be combined with servers that use https://; remove one";
+        let message = "cannot be combined with servers that use https:// or h2c://; remove one";
         invalid.setting("upstreams.send-proxy-protocol", 0, message);
     }
     let listen = settings.config.listen();

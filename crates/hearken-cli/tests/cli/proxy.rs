@@ -272,7 +272,7 @@ fn contradictions_in_files_are_reported_with_their_position() {
 fn invalid_servers_are_rejected() {
     let long = format!("unix:/{}", "x".repeat(107));
     for (address, error) in [
-        ("ftp://a", "unknown scheme 'ftp' (use http://, https:// or unix:)"),
+        ("ftp://a", "unknown scheme 'ftp' (use http://, https://, h2c:// or unix:)"),
         ("http://a/b", "a path or query is not supported (remove '/b')"),
         ("http://a?b", "a path or query is not supported (remove '?b')"),
         ("http://u:p@a", "user names are not supported (use http://HOST:PORT)"),

@@ -41,10 +41,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hearken-lab", &["hearken", "hearken-load"]),
     // For the lab's statistics and its description of the machine.
     ("hearken-bench", &["hearken", "hearken-lab"]),
-    (
-        "hearken-sim",
-        &["hearken", "hearken-http", "hearken-tls", "hearken-server", "hearken-load"],
-    ),
+    ("hearken-sim", &["hearken", "hearken-http", "hearken-tls", "hearken-server", "hearken-load"]),
     (
         "hearken-cli",
         &[

@@ -89,6 +89,16 @@ pub(crate) trait Handler<T: Transport> {
         let _ = cx;
     }
 
+    /// Returns whether connections that the handler opened have something to send at the end of the turn.
+    fn has_pending(&self) -> bool {
+        false
+    }
+
+    /// Sends what connections that the handler opened have to send at the end of the turn.
+    fn flush(&mut self, cx: &mut Context<'_, T>) {
+        let _ = cx;
+    }
+
     /// Begins a turn of the event loop.
     fn begin_turn(&mut self, now: Time) {
         let _ = now;

@@ -71,8 +71,10 @@ pub struct Upstreams {
     pub tls: Option<ClientProfile>,
     /// Name of servers with TLS, which is sent and verified. Defaults to the host of each address.
     pub tls_name: Option<String>,
-    /// Version of the PROXY protocol header to send on each connection, if any. It cannot precede TLS. Such connections are
-    /// not reused.
+    /// Whether servers with TLS may select HTTP/2 (ALPN).
+    pub http2: bool,
+    /// Version of the PROXY protocol header to send on each connection, if any. It cannot precede TLS or HTTP/2. Such
+    /// connections are not reused.
     pub send_proxy_protocol: Option<ProxyProtocol>,
 }
 
@@ -87,6 +89,19 @@ pub struct Server {
     pub backup: bool,
     /// Whether connections to the server use TLS.
     pub tls: bool,
+    /// Whether connections without TLS use HTTP/2, with prior knowledge.
+    pub http2: bool,
+}
+
+/// The protocol of connections to an upstream server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 with prior knowledge.
+    Http2,
+    /// The protocol that the server selects by ALPN.
+    Negotiated,
 }
 
 /// The address of an upstream server.
@@ -254,6 +269,7 @@ impl Upstreams {
             resolve_interval: Duration::from_secs(30),
             tls: None,
             tls_name: None,
+            http2: true,
             send_proxy_protocol: None,
         }
     }
@@ -262,7 +278,18 @@ impl Upstreams {
 impl Server {
     /// Creates a server of weight 1 that is not a backup.
     pub fn new(address: Address) -> Server {
-        Server { address, weight: NonZeroU16::MIN, backup: false, tls: false }
+        Server { address, weight: NonZeroU16::MIN, backup: false, tls: false, http2: false }
+    }
+}
+
+impl Upstreams {
+    /// Returns the protocol of connections to one of the servers.
+    pub(super) fn protocol(&self, server: &Server) -> Protocol {
+        match (server.tls, server.http2) {
+            (true, _) if self.http2 => Protocol::Negotiated,
+            (false, true) => Protocol::Http2,
+            _ => Protocol::Http1,
+        }
     }
 }
 

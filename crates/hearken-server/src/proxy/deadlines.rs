@@ -16,7 +16,7 @@ impl Proxy {
         let timeouts = &self.config.timeouts;
         let exchange = &self.exchanges[key];
         let id = exchange.id;
-        let Some(attempt) = exchange.state.attempt() else { return };
+        let Some(&attempt) = exchange.state.attempt() else { return };
         let upstream = &self.upstreams[attempt.connection];
         // The transport does not report the progress of a relay, so the deadline checks it.
         let is_sending = upstream.sends > 0 || cx.front.is_body_relayed(id);
@@ -35,13 +35,13 @@ impl Proxy {
             _ => None,
         };
         let now = Self::now(cx);
-        cx.io.set_deadline(upstream.token, span.map(|span| now + span));
+        self.set_upstream_deadline(cx, attempt.connection, span.map(|span| now + span));
     }
 
     /// Handles the deadline of an upstream connection.
     pub(super) fn on_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &self.upstreams[connection];
-        let Some(key) = upstream.exchange else { return self.close(cx, connection) };
+        let Some(key) = upstream.exchange else { return self.on_idle_deadline(cx, connection) };
         let is_relayed = upstream.flags.contains(Flags::RELAYED);
         let is_sending = upstream.sends > 0;
         let exchange = &self.exchanges[key];
@@ -58,7 +58,7 @@ impl Proxy {
         }
         if let Some(span) = self.extension(cx, key, is_uploading, is_relayed) {
             let deadline = Self::now(cx) + span;
-            return cx.io.set_deadline(self.upstreams[connection].token, Some(deadline));
+            return self.set_upstream_deadline(cx, connection, Some(deadline));
         }
         let is_blocked = is_sending || is_uploading;
         let waits_for_body = cx.front.waits_for_body(id);

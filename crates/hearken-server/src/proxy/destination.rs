@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::access::AccessRules;
 use super::balance::Balancer;
-use super::config::{Balance, Config, HashKey, ProxyMode, ProxyProtocol};
+use super::config::{Balance, Config, HashKey, Protocol, ProxyMode, ProxyProtocol};
 use super::exchange::Route;
 use super::resolver::Lookups;
 use super::servers::Servers;
@@ -120,6 +120,14 @@ impl Destination {
             }
             (Destination::Forward(to), _) => to.keepalive > 0,
             _ => false,
+        }
+    }
+
+    /// Returns the protocol of connections to this destination.
+    pub(super) fn protocol(&self, route: Route) -> Protocol {
+        match (self, route) {
+            (Destination::Reverse(to), Route::Server(server)) => to.servers.protocol(server),
+            _ => Protocol::Http1,
         }
     }
 

@@ -29,10 +29,21 @@ pub(super) enum MethodKind {
     Other,
 }
 
+/// The connections that an attempt may use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Usable {
+    /// Pooled and new connections.
+    Any,
+    /// New connections.
+    New,
+    /// New connections in HTTP/1.1, because the server requires it or cannot upgrade in HTTP/2.
+    NewHttp1,
+}
+
 /// An attempt to send a request on an upstream connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    /// Key of the upstream connection. The request counts as in flight at its server.
+    /// Key of the upstream connection, or of the stream in its place. The request counts as in flight at its server.
     pub(super) connection: u32,
     /// Whether the connection was used before.
     pub(super) reused: bool,
@@ -125,8 +136,8 @@ pub(super) struct Exchange {
     /// Number of server selections, and of times the request was sent.
     pub(super) attempts: u8,
     pub(super) sends: u8,
-    /// Whether the next attempt must use a new connection.
-    pub(super) needs_new_connection: bool,
+    /// The connections that the next attempt may use.
+    pub(super) usable: Usable,
     /// Number of relayed bytes at the last progress check.
     pub(super) relayed_bytes: u64,
     /// The last destination, for the log.
@@ -169,7 +180,7 @@ impl Exchanges {
         exchange.tried = TriedServers::default();
         exchange.attempts = 0;
         exchange.sends = 0;
-        exchange.needs_new_connection = false;
+        exchange.usable = Usable::Any;
         exchange.relayed_bytes = 0;
         exchange.last_route = None;
         exchange.times = Times { started: now, selected: now, sent: now, responded: now };
@@ -236,7 +247,7 @@ impl Exchange {
             tried: TriedServers::default(),
             attempts: 0,
             sends: 0,
-            needs_new_connection: false,
+            usable: Usable::Any,
             relayed_bytes: 0,
             last_route: None,
             times: Times::default(),

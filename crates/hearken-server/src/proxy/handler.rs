@@ -12,6 +12,7 @@ use hearken_http::{Method, Request, Target};
 use super::config::Config;
 use super::destination::Destination;
 use super::exchange::{Attempt, Exchanges, State};
+use super::http2::Http2;
 use super::upstream::{Connections, Flags, IdleLifetimes};
 use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming, RequestId};
 use crate::runtime::access_log::Outcome;
@@ -23,6 +24,7 @@ pub(crate) struct Proxy {
     pub(super) rules: Rules,
     pub(super) destination: Destination,
     pub(super) upstreams: Connections,
+    pub(super) http2: Http2,
     pub(super) lifetimes: IdleLifetimes,
     pub(super) exchanges: Exchanges,
     /// Requests that wait for a server, oldest first. May contain requests that have ended.
@@ -76,6 +78,7 @@ impl Proxy {
             .with_client_subject(fields.client_subject.as_deref().unwrap_or_default())
             .with_hsts(fields.hsts),
             upstreams: destination.connections(),
+            http2: Http2::new(&config, destination.servers()),
             lifetimes: IdleLifetimes::new(destination.servers()),
             destination,
             exchanges: Exchanges::default(),
@@ -264,6 +267,16 @@ impl<I: Relay> Handler<I> for Proxy {
         self.run_ready(cx);
     }
 
+    #[inline]
+    fn has_pending(&self) -> bool {
+        self.http2.has_pending()
+    }
+
+    fn flush(&mut self, cx: &mut Cx<'_, I>) {
+        self.flush_http2(cx);
+        self.run_ready(cx);
+    }
+
     #[cfg(feature = "simulation")]
     fn end_turn(&mut self, _: Time) -> Option<Time> {
         self.record_usage();
@@ -276,7 +289,8 @@ impl<I: Relay> Handler<I> for Proxy {
         self.run_ready(cx);
         let metrics = self.metrics();
         metrics.requests_queued.set(self.queue.len());
-        metrics.upstream_connections_idle.set(self.upstreams.count_idle());
+        let idle = self.upstreams.count_idle() + self.http2.count_idle();
+        metrics.upstream_connections_idle.set(idle);
         !self.queue.is_empty()
     }
 
@@ -289,8 +303,11 @@ impl<I: Relay> Handler<I> for Proxy {
 }
 
 impl Proxy {
-    /// Removes and closes an upstream connection.
+    /// Removes and closes an upstream connection, or removes and ends a stream.
     pub(super) fn close<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        if self.upstreams[key].flags.intersects(Flags::STREAM | Flags::HTTP2) {
+            return self.close_http2(cx, key);
+        }
         cx.front.close_handler(cx.io, self.upstreams[key].token);
         self.upstreams.remove(key);
     }
@@ -300,7 +317,10 @@ impl Proxy {
         let connection = &mut self.upstreams[key];
         if !connection.flags.contains(Flags::PAUSED) {
             connection.flags.insert(Flags::PAUSED);
-            cx.io.stop(connection.token);
+            // A stream is paused by its window.
+            if !connection.flags.contains(Flags::STREAM) {
+                cx.io.stop(connection.token);
+            }
         }
     }
 
@@ -324,7 +344,10 @@ impl Proxy {
         let connection = &mut self.upstreams[key];
         if connection.flags & (Flags::PAUSED | Flags::RELAYED) == Flags::PAUSED {
             connection.flags.remove(Flags::PAUSED);
-            cx.io.start(connection.token);
+            match connection.flags.contains(Flags::STREAM) {
+                true => self.release_content(key),
+                false => cx.io.start(connection.token),
+            }
         }
     }
 
@@ -334,6 +357,15 @@ impl Proxy {
         if bytes.is_empty() {
             return true;
         }
+        if self.upstreams[key].flags.contains(Flags::STREAM) {
+            return self.write_stream(key, bytes);
+        }
+        self.write_connection(cx, key, bytes)
+    }
+
+    /// Sends bytes on a connection that is not a stream. Returns whether the send is complete.
+    #[inline]
+    fn write_connection<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) -> bool {
         let connection = &mut self.upstreams[key];
         self.metrics.bytes_sent_upstream.add(bytes.len() as u64);
         let taken = cx.io.send_now(connection.token, bytes);
@@ -343,11 +375,19 @@ impl Proxy {
         taken
     }
 
-    /// Sends the buffered message to a server. Returns whether the send is complete.
+    /// Sends the buffered message to a server, on a stream or on a connection. Returns whether the send is
+    /// complete.
     #[inline]
-    pub(super) fn send_buffered<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
+    pub(super) fn send_buffered<I: Relay, const STREAM: bool>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+    ) -> bool {
         let mut out = std::mem::take(&mut self.out);
-        let taken = self.send(cx, key, &out);
+        let taken = match STREAM {
+            true => self.write_stream(key, &out),
+            false => self.write_connection(cx, key, &out),
+        };
         out.clear();
         self.out = out;
         taken

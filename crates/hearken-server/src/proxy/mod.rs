@@ -7,6 +7,7 @@
 //! | `exchange` | state machine of a forwarded request |
 //! | `upstream` | connections to upstream servers, including idle ones |
 //! | `destination`, `route` | server selection, queueing, connecting, sending, retries |
+//! | `http2` | HTTP/2 connections, whose streams take the place of connections |
 //! | `forward`, `access` | requests to a forward proxy, and its access rules |
 //! | `response`, `tunnel` | responses; request bodies and tunnels |
 //! | `deadlines`, `termination` | upstream timeouts; errors and cancellation |
@@ -26,6 +27,7 @@ mod forward;
 mod handler;
 #[doc(hidden)]
 pub mod health;
+mod http2;
 #[doc(hidden)]
 pub mod resolver;
 mod response;

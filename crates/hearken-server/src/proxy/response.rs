@@ -11,7 +11,7 @@ use super::balance::RequestOutcome;
 use super::exchange::{Attempt, Route, State};
 use super::handler::{Cx, Proxy};
 use super::upstream::{Connection, Flags};
-use crate::front::Persistence;
+use crate::front::{Persistence, RequestId};
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 
@@ -32,7 +32,9 @@ impl Proxy {
         // These bytes were received before the relay took effect.
         upstream.flags.remove(Flags::RELAYED);
         // No request is in flight on an idle connection.
-        let Some(key) = upstream.exchange else { return self.close(cx, connection) };
+        let Some(key) = upstream.exchange else {
+            return self.on_received_idle(cx, connection, bytes);
+        };
         match &mut self.exchanges[key].state {
             State::Waiting { received, .. } if received.is_empty() => {
                 self.read_response(cx, key, bytes);
@@ -53,7 +55,7 @@ impl Proxy {
         loop {
             let exchange = &mut self.exchanges[key];
             let (id, method) = (exchange.id, exchange.kind.method());
-            let State::Waiting { attempt, parser, received, interims } = &mut exchange.state else {
+            let State::Waiting { attempt, parser, received, .. } = &mut exchange.state else {
                 return;
             };
             let (attempt, rest) = (*attempt, &bytes[at..]);
@@ -67,32 +69,81 @@ impl Proxy {
                     return self.switch_protocol(cx, key, attempt, &response, rest);
                 }
                 Ok(Some(response)) => {
-                    *interims += 1;
-                    if *interims > MAX_INTERIM_RESPONSES {
-                        return self.bad_response(cx, key, "too many interim responses");
-                    }
                     at += response.head_len;
-                    if response.status == 100 {
-                        // The client now sends its body.
-                        cx.front.expect_body(cx.io, id);
-                    }
-                    let version = cx.front.response_context(id).map(|context| context.version);
-                    if version != Some(Version::Http10) {
-                        forward::interim(&self.rules, &mut self.out, &response);
-                    }
-                    self.update_upstream_deadline(cx, key);
+                    self.add_interim(cx, key, &response);
                 }
                 Ok(None) => {
                     received.clear();
                     received.extend_from_slice(rest);
-                    if !cx.front.write_interim(cx.io, id, &self.out) {
-                        self.pause(cx, attempt.connection);
-                    }
-                    return self.out.clear();
+                    return self.write_interims(cx, id, attempt.connection);
                 }
                 Err(malformed) => return self.bad_response(cx, key, malformed.0),
             }
         }
+    }
+
+    /// Handles the head of a response on a stream.
+    pub(super) fn on_response<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        stream: u32,
+        response: &Response<'_>,
+    ) {
+        let Some(key) = self.upstreams[stream].exchange else { return };
+        let exchange = &self.exchanges[key];
+        let id = exchange.id;
+        let State::Waiting { attempt, .. } = exchange.state else { return };
+        match response.status {
+            200.. => self.respond(cx, key, attempt, response, &[]),
+            101 => self.switch_protocol(cx, key, attempt, response, &[]),
+            _ => {
+                self.add_interim(cx, key, response);
+                self.write_interims(cx, id, stream);
+            }
+        }
+    }
+
+    /// Handles content of a response on a stream.
+    pub(super) fn on_stream_bytes<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        stream: u32,
+        bytes: &[u8],
+    ) {
+        let Some(key) = self.upstreams[stream].exchange else { return };
+        match self.exchanges[key].state {
+            State::Responding { .. } => self.forward_body(cx, key, bytes),
+            State::Tunnel { .. } => self.download(cx, key, bytes),
+            _ => {}
+        }
+    }
+
+    /// Adds an interim response to those to send.
+    fn add_interim<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, response: &Response<'_>) {
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        let State::Waiting { interims, .. } = &mut exchange.state else { return };
+        *interims += 1;
+        if *interims > MAX_INTERIM_RESPONSES {
+            return self.bad_response(cx, key, "too many interim responses");
+        }
+        if response.status == 100 {
+            // The client now sends its body.
+            cx.front.expect_body(cx.io, id);
+        }
+        let version = cx.front.response_context(id).map(|context| context.version);
+        if version != Some(Version::Http10) {
+            forward::interim(&self.rules, &mut self.out, response);
+        }
+        self.update_upstream_deadline(cx, key);
+    }
+
+    /// Sends the interim responses.
+    fn write_interims<I: Relay>(&mut self, cx: &mut Cx<'_, I>, id: RequestId, connection: u32) {
+        if !cx.front.write_interim(cx.io, id, &self.out) {
+            self.pause(cx, connection);
+        }
+        self.out.clear();
     }
 
     /// Handles the head of a response. `rest` follows it.
@@ -250,12 +301,13 @@ impl Proxy {
     pub(super) fn relay_to_client<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
-        id: crate::front::RequestId,
+        id: RequestId,
         connection: u32,
         max_bytes: u64,
     ) -> bool {
         let upstream = &mut self.upstreams[connection];
-        if !self.config.splice || !cx.front.relay_response(cx.io, id, upstream.token, max_bytes) {
+        let may_relay = self.config.splice && !upstream.flags.contains(Flags::STREAM);
+        if !may_relay || !cx.front.relay_response(cx.io, id, upstream.token, max_bytes) {
             return false;
         }
         upstream.flags.insert(Flags::RELAYED | Flags::PAUSED);
@@ -331,7 +383,9 @@ impl Proxy {
         let upstream = &mut self.upstreams[connection];
         upstream.flags.remove(Flags::RELAYED);
         upstream.flags.insert(Flags::ENDED);
-        let Some(key) = upstream.exchange else { return self.close_stale(cx, connection) };
+        let Some(key) = upstream.exchange else {
+            return self.close_stale(cx, connection, &io::ErrorKind::UnexpectedEof.into());
+        };
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
         match &mut exchange.state {
@@ -369,7 +423,7 @@ impl Proxy {
         let upstream = &mut self.upstreams[connection];
         upstream.flags.remove(Flags::RELAYED);
         upstream.flags.insert(Flags::ENDED | Flags::BROKEN);
-        let Some(key) = upstream.exchange else { return self.close_stale(cx, connection) };
+        let Some(key) = upstream.exchange else { return self.close_stale(cx, connection, error) };
         match self.exchanges[key].state {
             State::Responding { .. } | State::Tunnel { .. } => {
                 self.metrics().record_error(Error::Truncated);
@@ -385,9 +439,12 @@ impl Proxy {
         }
     }
 
-    /// Closes an idle connection that the server has closed.
-    fn close_stale<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
+    /// Closes a connection without an exchange that the server has closed.
+    fn close_stale<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32, error: &io::Error) {
         let upstream = &self.upstreams[connection];
+        if upstream.flags.contains(Flags::HTTP2) {
+            return self.on_idle_ended(cx, connection, error);
+        }
         let idle = Self::now(cx).duration_since(upstream.idle_since);
         let route = upstream.route;
         self.lifetimes.record_closed(route, idle);

@@ -8,9 +8,9 @@ use hearken_http::forward::{self, RequestOptions};
 use hearken_http::{Request, ResponseParser};
 
 use super::balance::{Balancer, Endpoint, RequestOutcome, Selection};
-use super::config::HashKey;
+use super::config::{HashKey, Protocol};
 use super::destination::Destination;
-use super::exchange::{Attempt, MethodKind, Route, State};
+use super::exchange::{Attempt, MethodKind, Route, State, Usable};
 use super::handler::{Cx, Proxy, Task};
 use super::upstream::{Connection, Flags};
 use crate::front::RequestId;
@@ -20,6 +20,9 @@ use crate::runtime::proxy_protocol;
 
 /// The recorded failure of a server that closed a connection without a response.
 const CLOSED_EARLY: &str = "the connection was closed before the response";
+
+/// Flags of connections that are not used for another request.
+const NOT_REUSABLE: Flags = Flags::ENDED.union(Flags::BROKEN).union(Flags::NOT_POOLED);
 
 impl Proxy {
     /// Selects a server for a request.
@@ -133,7 +136,7 @@ impl Proxy {
         exchange.attempts = exchange.attempts.saturating_add(1);
         exchange.last_route = Some(route);
         exchange.times.selected = now;
-        if !exchange.needs_new_connection
+        if exchange.usable == Usable::Any
             && exchange.kind != MethodKind::Connect
             && let Some(connection) = self.take_idle(cx, key, route)
         {
@@ -144,10 +147,18 @@ impl Proxy {
             if waited {
                 cx.front.set_request_timer(cx.io, id, None);
             }
-            return self.send_request(cx, key, attempt, request);
+            return self.send_request::<I, false>(cx, key, attempt, request);
+        }
+        let is_http2 = self.prefers_http2(cx, key, route);
+        if is_http2 && self.join_http2(cx, key, route) {
+            if waited {
+                cx.front.set_request_timer(cx.io, id, None);
+            }
+            return;
         }
         let mut address = None;
-        let opened = self.connect(cx, route, &mut address);
+        let usable = self.exchanges[key].usable;
+        let opened = self.connect(cx, route, usable, &mut address);
         let is_at_limit =
             opened.as_ref().err().is_some_and(|error| hearken::limit::describe(error).is_some());
         if waited && !is_at_limit {
@@ -157,6 +168,12 @@ impl Proxy {
             Ok(token) => {
                 let connection = self.upstreams.insert(token, route, address, key);
                 cx.front.insert_handler(token, connection, self.route);
+                if is_http2 {
+                    return self.begin_http2(cx, connection, key);
+                }
+                if self.destination.protocol(route) != Protocol::Http1 {
+                    self.upstreams[connection].flags.insert(Flags::NOT_POOLED);
+                }
                 let attempt = Attempt { connection, reused: false, failed: false };
                 self.exchanges[key].state = State::Connecting(attempt);
                 cx.io.set_deadline(token, Some(now + self.config.timeouts.connect));
@@ -183,6 +200,7 @@ impl Proxy {
         &mut self,
         cx: &mut Cx<'_, I>,
         route: Route,
+        usable: Usable,
         at: &mut Option<SocketAddr>,
     ) -> io::Result<hearken::Token> {
         let address = match (route, &mut self.destination) {
@@ -204,8 +222,11 @@ impl Proxy {
         };
         let mut options = ConnectOptions::default();
         if let (Route::Server(server), Destination::Reverse(to)) = (route, &self.destination) {
-            let tls = to.servers.tls(server);
-            options.tls = if tls == 0 { 0 } else { self.tls_offset + tls };
+            let http1 = u32::from(usable == Usable::NewHttp1);
+            options.tls = match to.servers.tls(server) {
+                0 => 0,
+                tls => self.tls_offset + tls + http1,
+            };
         }
         match cx.io.connect_with(&address, &options) {
             Err(error) if hearken::limit::describe(&error).is_some() => {
@@ -256,7 +277,7 @@ impl Proxy {
         result: io::Result<()>,
     ) {
         let &Connection { token, route, address, exchange, .. } = &self.upstreams[connection];
-        let Some(key) = exchange else { return self.close(cx, connection) };
+        let Some(key) = exchange else { return self.on_http2_connected(cx, connection, result) };
         let State::Connecting(attempt) = self.exchanges[key].state else { return };
         match result {
             Ok(()) => {
@@ -265,14 +286,15 @@ impl Proxy {
                 if self.exchanges[key].kind == MethodKind::Connect {
                     return self.open_tunnel(cx, key, attempt);
                 }
-                self.send_request(cx, key, attempt, None);
+                self.send_request::<I, false>(cx, key, attempt, None);
             }
             Err(error) => self.connect_failed(cx, key, route, address, &error),
         }
     }
 
-    /// Sends a request to its server. Uses the stored request if `request` is `None`.
-    fn send_request<I: Relay>(
+    /// Sends a request to its server, on a stream or on a connection. Uses the stored request if `request`
+    /// is `None`.
+    pub(super) fn send_request<I: Relay, const STREAM: bool>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -282,7 +304,7 @@ impl Proxy {
         let now = Self::now(cx);
         let connection = attempt.connection;
         let route = self.upstreams[connection].route;
-        let keep_alive = self.destination.keeps_alive(route);
+        let keep_alive = STREAM || self.destination.keeps_alive(route);
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
         let stored;
@@ -335,8 +357,11 @@ impl Proxy {
             self.pause(cx, connection);
         }
         if cx.front.is_uploaded(id) {
-            if self.send_buffered(cx, connection) && !is_held {
+            if self.send_buffered::<I, STREAM>(cx, connection) && !is_held {
                 let until = now + self.config.timeouts.response_header;
+                if STREAM {
+                    return self.set_upstream_deadline(cx, connection, Some(until));
+                }
                 return cx.io.set_deadline(self.upstreams[connection].token, Some(until));
             }
             return self.update_upstream_deadline(cx, key);
@@ -346,14 +371,15 @@ impl Proxy {
             self.out.clear();
             return self.cancel(cx, key);
         }
-        let taken = self.send_buffered(cx, connection);
+        let taken = self.send_buffered::<I, STREAM>(cx, connection);
         if !cx.front.is_uploaded(id) {
             if cx.front.is_half_closed(id) {
                 self.metrics().record_error(Error::ClientDisconnected);
                 return self.abort(cx, key, Outcome::ClientDisconnected);
             }
             if taken {
-                let relay_to = self.config.splice.then_some(self.upstreams[connection].token);
+                let may_relay = self.config.splice && !STREAM;
+                let relay_to = may_relay.then_some(self.upstreams[connection].token);
                 cx.front.resume_body(cx.io, id, relay_to);
             }
         }
@@ -430,7 +456,7 @@ impl Proxy {
         }
         // RFC 9112 section 9.3.1: the server may have closed the connection before the request
         // arrived.
-        exchange.needs_new_connection = true;
+        exchange.usable = exchange.usable.max(Usable::New);
         exchange.attempts = exchange.attempts.saturating_sub(1);
         // The server may also be shutting down and close the next connection, too.
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer())
@@ -484,11 +510,13 @@ impl Proxy {
         if !has_more {
             return self.respond_error(cx, key, status, reason, Outcome::Rejected);
         }
-        self.exchanges[key].needs_new_connection = true;
+        let exchange = &mut self.exchanges[key];
+        exchange.usable = exchange.usable.max(Usable::New);
         self.retry(key);
     }
 
-    fn retry(&mut self, key: u32) {
+    /// Selects a server for a request again.
+    pub(super) fn retry(&mut self, key: u32) {
         self.metrics().retries.add(1);
         let exchange = &mut self.exchanges[key];
         exchange.state = State::Routing;
@@ -521,8 +549,7 @@ impl Proxy {
         let now = Self::now(cx);
         let upstream = &mut self.upstreams[connection];
         upstream.exchange = None;
-        let is_reusable =
-            upstream.sends == 0 && !upstream.flags.intersects(Flags::ENDED | Flags::BROKEN);
+        let is_reusable = upstream.sends == 0 && !upstream.flags.intersects(NOT_REUSABLE);
         if keep
             && is_reusable
             && !self.stopping

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hearken::timer::Time;
 
-use super::config::Upstreams;
+use super::config::{Protocol, Upstreams};
 pub use crate::runtime::administration::UpstreamCommand;
 use crate::sync::{AtomicU64, fence};
 
@@ -93,7 +93,9 @@ impl Servers {
         Servers {
             servers: super::tls::numbers(config)
                 .zip(&config.servers)
-                .map(|(tls, server)| ServerState::new(&server.address, tls))
+                .map(|(tls, server)| {
+                    ServerState::new(&server.address, tls, config.protocol(server))
+                })
                 .collect(),
             version: AtomicU64::new(1),
             addresses_version: AtomicU64::new(1),
@@ -119,7 +121,13 @@ impl Servers {
         self.servers.get(server).map_or("", |shared| &shared.name)
     }
 
+    /// Returns the protocol of connections to a server.
+    pub(super) fn protocol(&self, server: usize) -> Protocol {
+        self.servers.get(server).map_or(Protocol::Http1, |shared| shared.protocol)
+    }
+
     /// Returns the number of the server's TLS settings in the list of the proxy, from 1; 0 without TLS.
+    /// The next ones are for HTTP/1.1 only.
     pub(super) fn tls(&self, server: usize) -> u32 {
         self.servers.get(server).map_or(0, |shared| shared.tls)
     }

@@ -142,7 +142,8 @@ pub struct ProxyUsage {
     pub attempts: usize,
     /// Number of requests that the balancer of a reverse proxy counts as in flight.
     pub in_flight: usize,
-    /// Number of upstream connections, including idle ones.
+    /// Number of upstream connections, including idle ones. Streams count instead of the connections that
+    /// carry them.
     pub connections: usize,
     /// Number of idle upstream connections.
     pub idle_connections: usize,
@@ -150,7 +151,7 @@ pub struct ProxyUsage {
     pub connection_slots: usize,
     /// Number of entries in the queue, including those of requests that have ended.
     pub queued: usize,
-    /// Number of received bytes of incomplete response heads.
+    /// Number of received bytes of incomplete response heads, and of buffered bytes of HTTP/2 connections.
     pub buffered_bytes: usize,
 }
 
@@ -173,7 +174,7 @@ impl Proxy {
                 idle_connections: self.upstreams.idle().len(),
                 connection_slots,
                 queued: self.queue.len(),
-                buffered_bytes: self.exchanges.buffered_bytes(),
+                buffered_bytes: self.exchanges.buffered_bytes() + self.http2.buffered_bytes(),
             };
         }
     }

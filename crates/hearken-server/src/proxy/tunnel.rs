@@ -21,7 +21,8 @@ impl Proxy {
         let token = self.upstreams[connection].token;
         // In a tunnel, a full buffer indicates that much data follows.
         let is_bulk = !is_tunnel || bytes.len() >= cx.io.pool().size();
-        let may_relay = is_bulk && self.config.splice && !bytes.is_empty();
+        let is_stream = self.upstreams[connection].flags.contains(Flags::STREAM);
+        let may_relay = is_bulk && self.config.splice && !bytes.is_empty() && !is_stream;
         if is_tunnel {
             self.extend_tunnel_deadline(cx, key);
         } else {
@@ -38,7 +39,10 @@ impl Proxy {
     pub(super) fn on_sent<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &mut self.upstreams[connection];
         upstream.sends = upstream.sends.saturating_sub(1);
-        let (0, Some(key)) = (upstream.sends, upstream.exchange) else { return };
+        let Some(key) = upstream.exchange else { return self.on_idle_sent(connection) };
+        if upstream.sends > 0 {
+            return;
+        }
         let exchange = &self.exchanges[key];
         let id = exchange.id;
         match exchange.state {
@@ -62,7 +66,9 @@ impl Proxy {
         let upstream = &mut self.upstreams[connection];
         upstream.sends = 0;
         upstream.flags.insert(Flags::BROKEN);
-        let Some(key) = upstream.exchange else { return self.close(cx, connection) };
+        let Some(key) = upstream.exchange else {
+            return self.on_idle_send_failed(cx, connection);
+        };
         if let State::Tunnel { .. } = self.exchanges[key].state {
             return self.abort(cx, key, Outcome::UpstreamClosed);
         }
@@ -113,7 +119,7 @@ impl Proxy {
         self.exchanges[key].state = State::Tunnel { attempt, client_shut: false };
         let id = self.exchanges[key].id;
         let connection = attempt.connection;
-        cx.io.set_deadline(self.upstreams[connection].token, None);
+        self.set_upstream_deadline(cx, connection, None);
         let mut early = Vec::new();
         cx.front.start_tunnel(cx.io, id, &mut early);
         if self.send(cx, connection, &early) {
@@ -169,7 +175,10 @@ impl Proxy {
         }
         if !upstream.flags.contains(Flags::SHUT) {
             upstream.flags.insert(Flags::SHUT);
-            cx.io.shutdown(upstream.token);
+            match upstream.flags.contains(Flags::STREAM) {
+                true => self.shut_down_stream(attempt.connection),
+                false => cx.io.shutdown(upstream.token),
+            }
         }
         if client_shut {
             self.abort(cx, key, Outcome::Complete);

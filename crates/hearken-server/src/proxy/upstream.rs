@@ -1,4 +1,5 @@
-//! Connections to upstream servers, including idle ones.
+//! Connections to upstream servers, including idle ones. The streams of HTTP/2 connections are entries of
+//! the same table.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use super::exchange::Route;
 /// A connection to an upstream server.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Token of the connection, or of the previous one if the slot is vacant.
+    /// Token of the connection, or of the one that carries the stream. If the slot is vacant, of the previous one.
     pub(super) token: Token,
     pub(super) route: Route,
     /// The connected address, if the route has several.
@@ -30,7 +31,7 @@ pub(super) struct Connection {
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(super) struct Flags: u8 {
+    pub(super) struct Flags: u16 {
         /// Receiving is paused.
         const PAUSED = 1;
         /// The server has closed its sending side.
@@ -45,6 +46,15 @@ bitflags::bitflags! {
         const RELAYED = 32;
         /// The slot holds no connection.
         const VACANT = 64;
+        /// The connection speaks HTTP/2, or may do so when it is established. Its streams have exchanges.
+        const HTTP2 = 128;
+        /// The connection has streams.
+        const HAS_STREAMS = 256;
+        /// The entry is a stream of another connection.
+        const STREAM = 512;
+        /// The entry is never in the pool: a stream, or a connection in HTTP/1.1 to a server that prefers
+        /// HTTP/2.
+        const NOT_POOLED = 1024;
     }
 }
 
@@ -123,6 +133,15 @@ impl Connections {
         }
     }
 
+    /// Adds a stream of an HTTP/2 connection, which an exchange uses, and returns its key.
+    pub(super) fn insert_stream(&mut self, connection: u32, exchange: u32, now: Time) -> u32 {
+        let Connection { token, route, address, .. } = self[connection];
+        let key = self.insert(token, route, address, exchange);
+        self[key].flags = Flags::STREAM | Flags::NOT_POOLED;
+        self[key].idle_since = now;
+        key
+    }
+
     /// Removes a connection.
     pub(super) fn remove(&mut self, key: u32) {
         let connection = &mut self[key];
@@ -143,10 +162,12 @@ impl Connections {
         self.all.iter().any(|it| it.exchange.is_some())
     }
 
-    /// Returns the number of connections, and of slots.
+    /// Returns the number of connections, and of slots. Streams count instead of the connections that carry
+    /// them.
     #[cfg(feature = "simulation")]
     pub(super) fn count(&self) -> (usize, usize) {
-        (self.all.len() - self.free.len(), self.all.len())
+        let carriers = self.all.iter().filter(|it| it.flags.contains(Flags::HAS_STREAMS));
+        (self.all.len() - self.free.len() - carriers.count(), self.all.len())
     }
 
     /// Returns an upper bound of the number of idle connections.
@@ -239,7 +260,7 @@ impl std::ops::IndexMut<u32> for Connections {
 
 impl Connection {
     pub(super) fn is_idle(&self) -> bool {
-        self.exchange.is_none() && !self.flags.contains(Flags::VACANT)
+        self.exchange.is_none() && !self.flags.intersects(Flags::VACANT | Flags::HAS_STREAMS)
     }
 }
 

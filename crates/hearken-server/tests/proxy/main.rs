@@ -21,6 +21,7 @@ mod access;
 mod behaviour;
 #[path = "../common/mod.rs"]
 mod common;
+mod http2;
 mod matrix;
 mod memory;
 mod smuggling;
@@ -72,6 +73,7 @@ fn of_setup(index: usize, setup: &Setup) -> Vec<Trial> {
         // The other tests depend on state that several workers divide.
         tests.extend(behaviour::TESTS);
         tests.extend(memory::TESTS);
+        tests.extend(http2::TESTS);
         if setup.is_default() || setup.name() == "uring" {
             tests.extend(behaviour::REPRESENTATIVE_TESTS);
         }

@@ -162,7 +162,7 @@ fn settings_of_upstream_tls_are_checked() {
     fails_with(&[&secure[..], &["--upstream-ca", "/absent"]].concat(), "/absent");
     fails_with(
         &[&secure[..], &["--send-proxy-protocol", "v2"]].concat(),
-        "cannot be combined with servers that use https://",
+        "cannot be combined with servers that use https:// or h2c://",
     );
     let site = Site::new();
     site.issue("other", &["a"]);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use hearken::timer::Time;
 
-use crate::proxy::config::Address;
+use crate::proxy::config::{Address, Protocol};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// Flag: drained by an administrator.
@@ -35,6 +35,7 @@ pub(super) struct ServerState {
     pub(super) address: ServerAddress,
     /// Number of the TLS settings in the list of the proxy, from 1; 0 without TLS.
     pub(super) tls: u32,
+    pub(super) protocol: Protocol,
     /// Reasons, other than a pause, for which the server gets no requests.
     pub(super) flags: AtomicU8,
     /// Number of failures since the last success. It does not stay 0 while the server is paused. A
@@ -67,7 +68,7 @@ pub(in crate::proxy) enum Endpoints {
 
 impl ServerState {
     /// Creates the state of a server, whose TLS settings have the number `tls`.
-    pub(super) fn new(address: &Address, tls: u32) -> ServerState {
+    pub(super) fn new(address: &Address, tls: u32, protocol: Protocol) -> ServerState {
         let default = if tls == 0 { 80 } else { 443 };
         let port = |port: u16| if port == default { String::new() } else { format!(":{port}") };
         let (name, authority, at) = match address {
@@ -96,6 +97,7 @@ impl ServerState {
             authority: authority.into(),
             address: at,
             tls,
+            protocol,
             flags: AtomicU8::new(if named { NO_ADDRESS } else { 0 }),
             failures: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),

@@ -138,23 +138,23 @@ pub(crate) const TESTS: &[(&str, Test)] = tests! {
 };
 
 /// Returns a request without content to `site.test`.
-fn get(target: &str) -> String {
+pub(crate) fn get(target: &str) -> String {
     request("GET", target, "")
 }
 
 /// Returns a request with these field lines. They may end with an empty line and content.
-fn request(method: &str, target: &str, more: &str) -> String {
+pub(crate) fn request(method: &str, target: &str, more: &str) -> String {
     let more = if more.contains("\r\n\r\n") { more.to_owned() } else { format!("{more}\r\n") };
     format!("{method} {target} HTTP/1.1\r\nHost: site.test\r\n{more}")
 }
 
-fn post(target: &str, body: &str) -> String {
+pub(crate) fn post(target: &str, body: &str) -> String {
     request("POST", target, &format!("Content-Length: {}\r\n\r\n{body}", body.len()))
 }
 
 /// Sends a request and reads the response.
 #[track_caller]
-fn exchange(connection: &mut Connection, request: impl AsRef<[u8]>) -> Message {
+pub(crate) fn exchange(connection: &mut Connection, request: impl AsRef<[u8]>) -> Message {
     connection.send(request);
     connection.expect_response()
 }
