@@ -136,6 +136,8 @@ pub(in crate::front) struct Stream {
     pub(super) ends: bool,
     /// Whether the handler has paused the response although no content of it is stored.
     pub(in crate::front) is_held: bool,
+    /// Lines of the trailer section that follows the content.
+    pub(super) trailers: Vec<u8>,
     pub(super) response: ResponseState,
     /// Whether the client has ended its side.
     pub(super) is_received: bool,
@@ -172,6 +174,7 @@ impl Stream {
         if self.pending.capacity() > MAX_RETAINED_BYTES {
             self.pending = Vec::new();
         }
+        self.trailers.clear();
         (self.sent, self.body) = (0, Body::None);
         self.id.take()
     }

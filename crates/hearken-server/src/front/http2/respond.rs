@@ -4,7 +4,7 @@ use std::io;
 
 use hearken::Token;
 use hearken::io::Body;
-use hearken_http::h2::{ErrorCode, StreamId};
+use hearken_http::h2::{self, ErrorCode, StreamId};
 use hearken_http::{BodyReader, Fields, Limits, Method, Request, ResponseBody, ResponseParser};
 
 use super::connection::{ClientConnection, ResponseState, Stream};
@@ -228,8 +228,12 @@ fn continue_content<T: Transport>(
     let sent = if !pending.is_empty() || matches!(stream.body, Body::None) {
         let piece = pending.get(..MAX_PIECE).unwrap_or(pending);
         let is_last = piece.len() == pending.len() && matches!(stream.body, Body::None);
-        let sent = frames.send_data(id, piece, is_last && stream.ends, out);
+        let ends = is_last && stream.ends && stream.trailers.is_empty();
+        let sent = frames.send_data(id, piece, ends, out);
         stream.consume(sent);
+        if stream.ends && !stream.has_pending() {
+            send_trailers(frames, stream, id, out);
+        }
         sent
     } else {
         let ends = stream.ends;
@@ -327,7 +331,7 @@ fn write(
                 };
             }
             ResponseState::Body(reader) => {
-                let segment = reader.read(rest).ok()?;
+                let segment = reader.read_with_trailers(rest, &mut stream.trailers).ok()?;
                 let content = rest.get(segment.data)?;
                 rest = rest.get(segment.consumed..)?;
                 if segment.done {
@@ -350,20 +354,32 @@ fn write(
 fn queue(connection: &mut ClientConnection, stream: &mut Stream, content: &[u8], ends: bool) {
     let Some(id) = stream.id() else { return };
     let ClientConnection { frames, out, .. } = connection;
+    let ends_content = ends && stream.trailers.is_empty();
     let mut sent = 0;
     if !stream.has_pending() && out.len() < MAX_OUT {
-        sent = frames.send_data(id, content, ends, out);
+        sent = frames.send_data(id, content, ends_content, out);
         connection.content_bytes += sent as u64;
         if sent == content.len() {
+            if ends {
+                send_trailers(frames, stream, id, out);
+            }
             return;
         }
     }
     stream.append(content.get(sent..).unwrap_or_default());
     stream.ends = ends;
     if stream.has_pending() {
-        connection.frames.wait_for_turn(id);
+        frames.wait_for_turn(id);
     } else if ends {
         // Only the end waits for the output to be sent, which is larger than usual.
-        connection.frames.send_data(id, &[], true, &mut connection.out);
+        frames.send_data(id, &[], ends_content, out);
+        send_trailers(frames, stream, id, out);
+    }
+}
+
+/// Sends the trailer section after the content, if there is one.
+fn send_trailers(frames: &mut h2::Connection, stream: &Stream, id: StreamId, out: &mut Vec<u8>) {
+    if !stream.trailers.is_empty() {
+        frames.send_trailers(id, Fields::of_lines(&stream.trailers), out);
     }
 }

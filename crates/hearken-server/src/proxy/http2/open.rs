@@ -84,17 +84,21 @@ impl Proxy {
         let mut out = Vec::new();
         let config = self.http2.configs[usize::from(is_https)].clone();
         let frames = h2::Connection::client(config, &mut out);
-        let mut state = ServerConnection::new(frames, out, now);
-        match route {
-            Route::Server(server)
-                if self.destination.keeps_alive(route) && !self.http2.selects_http1[server] =>
-            {
-                self.http2.open[server].push(connection);
-            }
-            _ => state.is_draining = true,
+        self.http2.insert(connection, ServerConnection::new(frames, out, now));
+        if let Route::Server(server) = route
+            && !self.http2.selects_http1[server]
+        {
+            self.offer_connection(connection, server);
         }
-        self.http2.insert(connection, state);
         self.add_stream(cx, connection, key, false);
+    }
+
+    /// Makes a connection available for other requests to the server, unless connections are used once.
+    fn offer_connection(&mut self, connection: u32, server: usize) {
+        let open = &mut self.http2.open[server];
+        if !open.contains(&connection) && self.destination.keeps_alive(Route::Server(server)) {
+            open.push(connection);
+        }
     }
 
     /// Adds a stream, whose request waits.
@@ -141,14 +145,16 @@ impl Proxy {
         let is_selected =
             cx.io.security(token).is_some_and(|security| security.protocol == Some(h2::ALPN));
         let speaks_http1 = self.destination.protocol(route) == Protocol::Negotiated && !is_selected;
+        self.metrics().upstream_connections_opened.add(1);
         if let Route::Server(server) = route {
             self.http2.selects_http1[server] = speaks_http1;
+            if !speaks_http1 {
+                self.offer_connection(connection, server);
+            }
         }
         if speaks_http1 {
-            self.metrics().upstream_connections_opened.add(1);
             return self.use_http1(cx, connection);
         }
-        self.metrics().upstream_connections_opened.add(1);
         if let Some(state) = self.http2.get(connection) {
             state.is_connected = true;
         }
@@ -179,20 +185,22 @@ impl Proxy {
             && !state.waiting.is_empty()
         {
             let (can_send, has_settings) = (state.can_send(), state.has_settings);
-            if !can_send && !has_settings {
+            let is_draining = state.is_draining;
+            if !can_send && !has_settings && !is_draining {
                 return;
             }
             let waiting = state.waiting.clone();
-            let is_ready =
-                |stream: &u32| has_settings || !self.http2.streams[*stream as usize].is_upgrade;
+            let is_ready = |stream: &u32| {
+                has_settings || is_draining || !self.http2.streams[*stream as usize].is_upgrade
+            };
             let Some(stream) = waiting.into_iter().find(is_ready) else { return };
             let Some((state, it)) = self.http2.pair(stream) else { return };
-            if it.is_upgrade && !state.frames.supports_websocket() {
+            if is_draining || !can_send {
+                self.reroute(cx, stream);
+            } else if it.is_upgrade && !state.frames.supports_websocket() {
                 if let Some(key) = self.upstreams[stream].exchange {
                     self.exchanges[key].usable = Usable::NewHttp1;
                 }
-                self.reroute(cx, stream);
-            } else if !can_send {
                 self.reroute(cx, stream);
             } else {
                 state.waiting.retain(|&waiting| waiting != stream);

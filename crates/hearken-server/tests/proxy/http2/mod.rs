@@ -24,6 +24,23 @@ pub(crate) const TESTS: &[(&str, Test)] = tests! {
     messages:
         forwards_requests_and_responses
         forwards_content_in_both_directions;
+    faults:
+        repeats_requests_that_were_not_processed
+        refused_requests_fail_after_some_attempts
+        completes_requests_after_goaway
+        malformed_responses_are_answered_with_502
+        incomplete_responses_are_aborted
+        repeats_safe_requests_after_a_close
+        respects_windows_of_the_server
+        slow_clients_do_not_delay_others
+        silent_servers_time_out
+        stalled_responses_time_out
+        resets_the_streams_of_disconnected_clients
+        opens_connections_as_streams_are_needed
+        answers_control_frames
+        repeats_requests_in_http_1;
+    chain:
+        forwards_conversations;
 };
 
 /// Starts a proxy of servers with HTTP/2.

@@ -1,5 +1,6 @@
 //! Random sequences of requests and responses of every framing on one connection.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use super::request::{REQUEST_KINDS, RequestKind};
 use super::response::{RESPONSE_KINDS, ResponseKind};
 use super::verdict;
 use crate::common::server::upstreams_config;
-use crate::common::{Connection, End, Origin, Random, Recorder, Setup};
+use crate::common::{Connection, End, Origin, Random, Recorder, RunningServer, Setup};
 
 /// Number of bytes that the proxy discards after its last response on a connection.
 const LINGER_BYTES: usize = 256 << 10;
@@ -43,6 +44,17 @@ fn random_case(random: &mut Random, last: bool) -> Case {
 }
 
 pub(crate) fn run(setup: &Setup, count: usize) {
+    run_through(setup, count, |setup, origin| {
+        vec![setup.proxy(&[origin], |config| upstreams_config(config).passive = None)]
+    });
+}
+
+/// Runs conversations with an origin through a chain of proxies. The first one serves the clients.
+pub(crate) fn run_through(
+    setup: &Setup,
+    count: usize,
+    start: impl FnOnce(&Setup, SocketAddr) -> Vec<RunningServer>,
+) {
     let seed = super::number("HEARKEN_TEST_SEED", 20_261_121);
     let mut random = Random::new(seed as u64);
     let (mut cases, mut all) = (Vec::new(), Vec::new());
@@ -56,7 +68,8 @@ pub(crate) fn run(setup: &Setup, count: usize) {
     let (notes, errors) = (Recorder::new(), Recorder::new());
     let (check_origin, seen) = (cases.clone(), notes.clone());
     let origin = Origin::new(move |peer| behaviour::serve(peer, &check_origin, &seen));
-    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).passive = None);
+    let proxies = start(setup, origin.addr());
+    let proxy = &proxies[0];
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -75,7 +88,7 @@ pub(crate) fn run(setup: &Setup, count: usize) {
             });
         }
     });
-    proxy.end();
+    proxies.into_iter().for_each(RunningServer::end);
     origin.end();
     let mut errors = errors.take();
     errors.extend(verdict::check_origin(&cases, &notes.take()));
