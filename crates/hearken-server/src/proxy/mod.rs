@@ -10,6 +10,7 @@
 //! | `http2` | HTTP/2 connections, whose streams take the place of connections |
 //! | `forward`, `access` | requests to a forward proxy, and its access rules |
 //! | `response`, `tunnel` | responses; request bodies and tunnels |
+//! | `websocket` | the handshake of WebSocket between HTTP/2 and HTTP/1.1 |
 //! | `deadlines`, `termination` | upstream timeouts; errors and cancellation |
 //! | `balance`, `servers` | load balancing; the shared state of the servers |
 //! | `health`, `resolver` | background threads for health checks and name resolution |
@@ -41,6 +42,7 @@ mod termination;
 pub(crate) mod tls;
 mod tunnel;
 mod upstream;
+mod websocket;
 
 pub use config::Config;
 pub(crate) use handler::Proxy;

@@ -11,6 +11,7 @@ use super::balance::RequestOutcome;
 use super::exchange::{Attempt, Route, State};
 use super::handler::{Cx, Proxy};
 use super::upstream::{Connection, Flags};
+use super::websocket;
 use crate::front::{Persistence, RequestId};
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
@@ -361,13 +362,26 @@ impl Proxy {
     ) {
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
-        let is_requested = cx.front.is_uploaded(id)
-            && cx.front.request(id).is_some_and(|request| forward::may_switch(&request, response));
-        if !is_requested {
+        let request = cx.front.request(id).filter(|_| cx.front.is_uploaded(id));
+        let Some(request) = request.filter(|request| forward::may_switch(request, response)) else {
             return self.bad_response(cx, key, "the protocol was not requested");
+        };
+        let is_stream = response.version == Version::Http2;
+        if request.version == Version::Http2
+            && !is_stream
+            && !websocket::is_accepted(&request, response)
+        {
+            return self.bad_response(cx, key, "invalid Sec-WebSocket-Accept field");
         }
         exchange.times.responded = Self::now(cx);
         forward::switching_protocols(&self.rules, &mut self.out, response);
+        if let Some(value) = websocket::accept_value(&request).filter(|_| is_stream) {
+            // Before the empty line.
+            self.out.truncate(self.out.len() - 2);
+            for part in ["Sec-WebSocket-Accept: ", &value, "\r\n\r\n"] {
+                self.out.extend_from_slice(part.as_bytes());
+            }
+        }
         self.out.extend_from_slice(rest);
         let length = rest.len() as u64;
         let taken = cx.front.write_head(cx.io, id, 101, Persistence::Close, &self.out, length);

@@ -147,6 +147,9 @@ fn of_proxies() {
             fields.retain(|(name, _)| !name.starts_with("x-forwarded") && name != "host");
             fields.sort();
             for (name, value) in fields {
+                // `Via` names the protocol in which the request was received.
+                let value =
+                    value.strip_prefix("2.0 ").or(value.strip_prefix("1.1 ")).unwrap_or(&value);
                 text.push_str(&format!("{name}: {value}\n"));
             }
             text.push_str(&format!("{} bytes\n", request.body.len()));

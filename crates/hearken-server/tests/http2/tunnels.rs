@@ -5,6 +5,7 @@ use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
 use hearken_server::proxy::config::{Forward, ProxyMode, Rule};
 use http::{Method, Request, Response};
+use tungstenite::handshake::derive_accept_key;
 
 use crate::client::{connect, exchange, request, run};
 use crate::common::{Origin, Peer, Setup, Site};
@@ -48,6 +49,30 @@ async fn use_tunnel(mut send: SendStream<Bytes>, response: Response<RecvStream>)
     }
 }
 
+/// Returns a response that accepts a WebSocket.
+fn switching(accept: &str) -> String {
+    let fields = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ";
+    format!("HTTP/1.1 101 Switching Protocols\r\n{fields}{accept}\r\n\r\n")
+}
+
+#[test]
+fn require_proof_that_the_server_accepted_a_websocket() {
+    let origin = Origin::new(|mut peer| {
+        peer.request();
+        peer.connection.send(switching("x"));
+    });
+    let proxy = Setup::named("epoll-edge").proxy(&[origin.addr()], |_| {});
+    run(async {
+        let mut send = connect(proxy.addr()).await;
+        let mut options = request("OPTIONS", "/");
+        options.headers_mut().insert("max-forwards", 0.into());
+        exchange(&mut send, options, &[]).await.unwrap();
+        send = send.ready().await.unwrap();
+        let reply = exchange(&mut send, websocket(), &[]).await.unwrap();
+        assert_eq!(reply.status, 502);
+    });
+}
+
 #[test]
 fn carry_websockets() {
     for setup in [Setup::named("epoll-edge"), Setup::tasks("epoll-edge")] {
@@ -56,8 +81,8 @@ fn carry_websockets() {
             assert_eq!(request.start, "GET /chat HTTP/1.1");
             assert_eq!(request.field("upgrade").unwrap(), "websocket");
             assert_eq!(request.field("sec-websocket-key").unwrap().len(), 24);
-            let head = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x";
-            peer.connection.send(format!("HTTP/1.1 101 Switching Protocols\r\n{head}\r\n\r\n"));
+            let accept = derive_accept_key(request.field("sec-websocket-key").unwrap().as_bytes());
+            peer.connection.send(switching(&accept));
             echo(&mut peer);
         });
         let proxy = setup.proxy(&[origin.addr()], |_| {});

@@ -391,6 +391,7 @@ pub(super) fn silent_servers_time_out(setup: &Setup) {
         assert_eq!(exchange(&mut proxy.connect(), post("/", "hello")).status(), status, "{name}");
         assert_took(since, ms(200), name);
         assert!(metric(&proxy, "hearken_errors_total", error) >= 1.0, "{name}");
+        first.reset();
     }
 }
 
@@ -471,7 +472,8 @@ pub(super) fn answers_control_frames(setup: &Setup) {
     let proxy = proxy(setup, origin.addr(), |_| {});
     assert_eq!(exchange(&mut proxy.connect(), get("/")).text(), "ok");
     proxy.end();
-    assert_eq!(receiver.recv().unwrap(), Some(vec![0; 4]));
+    // Over some mechanisms the connection is closed before the frame is sent.
+    assert!(receiver.recv().unwrap().is_none_or(|code| code == [0; 4]));
 }
 
 /// Sends a request again in HTTP/1.1 if the server requires that.
