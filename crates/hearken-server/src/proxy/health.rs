@@ -19,7 +19,7 @@ use hearken_http::head;
 use hearken_tls::{ClientTls, TlsIo, TlsLimits};
 
 use super::balance::hash;
-use super::config::{HealthCheck, ProxyProtocol, Upstreams};
+use super::config::{HealthCheck, Protocol, ProxyProtocol, Upstreams};
 use super::servers::{Endpoints, Servers};
 
 mod probe;
@@ -241,8 +241,8 @@ impl Checks {
             return self.timers.arm(server as u32, check.next_start);
         }
         check.turn = check.turn.wrapping_add(1);
-        let tls = self.servers.tls(server);
-        match Probe::start(io, &endpoints, check.turn, tls) {
+        let is_http2 = self.servers.protocol(server) == Protocol::Http2;
+        match Probe::start(io, &endpoints, check.turn, (self.servers.tls(server), is_http2)) {
             Ok(probe) => {
                 let slot = probe.token().slot() as usize;
                 if slot >= self.slots.len() {

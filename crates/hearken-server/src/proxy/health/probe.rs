@@ -1,11 +1,13 @@
 //! A health check: a request to a server and its response.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hearken::io::{Address, CompletionKind, ConnectOptions, Io};
 use hearken::{Token, limit};
-use hearken_http::{Limits, Method, ResponseParser};
+use hearken_http::h2::{self, HeadBuffer};
+use hearken_http::{Limits, Method, RequestParser, ResponseParser};
 use rustix::io::Errno;
 
 use crate::proxy::servers::Endpoints;
@@ -33,6 +35,10 @@ pub(super) struct Probe {
     /// Received bytes that are not parsed yet.
     received: Vec<u8>,
     parser: ResponseParser,
+    /// Whether the server speaks HTTP/2 without negotiation.
+    is_http2: bool,
+    /// The state of the connection, if it speaks HTTP/2.
+    frames: Option<Box<h2::Connection>>,
 }
 
 impl Probe {
@@ -41,7 +47,7 @@ impl Probe {
         io: &mut impl Io,
         endpoints: &Endpoints,
         turn: usize,
-        tls: u32,
+        (tls, is_http2): (u32, bool),
     ) -> Result<Probe, Failure> {
         let (address, to) = match endpoints {
             Endpoints::Inet(addresses) => {
@@ -63,6 +69,8 @@ impl Probe {
                 received_bytes: 0,
                 received: Vec::new(),
                 parser: ResponseParser::new(),
+                is_http2,
+                frames: None,
             }),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 Err(Failure::Server("connect: the accept queue of the server is full".to_owned()))
@@ -101,7 +109,13 @@ impl Probe {
         let failure = match kind {
             CompletionKind::Connected(Ok(())) => {
                 self.connected = true;
-                if io.send_now(self.token, request) {
+                let security = io.security(self.token);
+                let is_https = security.is_some();
+                let is_selected =
+                    security.is_some_and(|security| security.protocol == Some(h2::ALPN));
+                let frames =
+                    (self.is_http2 || is_selected).then(|| self.begin_http2(request, is_https));
+                if io.send_now(self.token, frames.as_deref().unwrap_or(request)) {
                     io.start(self.token);
                 }
                 return None;
@@ -109,6 +123,9 @@ impl Probe {
             CompletionKind::Sent(Ok(())) => {
                 io.start(self.token);
                 return None;
+            }
+            CompletionKind::Received(bytes) if self.frames.is_some() => {
+                return self.receive_frames(io, &bytes, expected).transpose();
             }
             CompletionKind::Received(bytes) => return self.receive(&bytes, expected).transpose(),
             CompletionKind::Connected(Err(error)) => {
@@ -137,6 +154,51 @@ impl Probe {
         Ok(None)
     }
 
+    /// Begins an HTTP/2 connection. Returns the frames of the request.
+    fn begin_http2(&mut self, request: &[u8], is_https: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        let config = Arc::new(h2::Config { is_https, ..h2::Config::default() });
+        let mut frames = h2::Connection::client(config, &mut out);
+        if let Ok(Some(request)) = RequestParser::new().parse(request, &Limits::default()) {
+            // A new connection accepts any request without an upgrade.
+            let _ = frames.send_request(&request, true, &mut out);
+        }
+        self.frames = Some(Box::new(frames));
+        out
+    }
+
+    /// Receives frames of a server. Frames that answer them are not worth waiting for a send.
+    fn receive_frames(
+        &mut self,
+        io: &mut impl Io,
+        mut bytes: &[u8],
+        expected: Option<u16>,
+    ) -> Result<Option<()>, Failure> {
+        let Some(frames) = &mut self.frames else { return Ok(None) };
+        let (mut head, mut out) = (HeadBuffer::new(), Vec::new());
+        let malformed = |reason: &str| Failure::Server(format!("malformed response: {reason}"));
+        loop {
+            let event = frames.receive(&mut bytes, &mut head, &mut out);
+            match event.map_err(|error| malformed(error.reason))? {
+                None => break,
+                Some(h2::Event::Response { response, .. }) if response.status >= 200 => {
+                    return check_status(response.status, expected).map(Some);
+                }
+                Some(h2::Event::Reset { code, reason: "", .. }) => {
+                    let reason = format!("the server reset the stream with {code}");
+                    return Err(Failure::Server(reason));
+                }
+                Some(h2::Event::Reset { reason, .. }) => return Err(malformed(reason)),
+                Some(_) => {}
+            }
+        }
+        frames.output_sent();
+        if !out.is_empty() {
+            io.send_now(self.token, &out);
+        }
+        Ok(None)
+    }
+
     /// Returns whether the head of the final response was received and has the expected status.
     fn has_final_response(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
         loop {
@@ -148,13 +210,18 @@ impl Probe {
                 self.received.drain(..head_len);
                 continue;
             }
-            if expected.map_or((200..400).contains(&status), |only| only == status) {
-                return Ok(true);
-            }
-            let reason = hearken_http::reason(status);
-            return Err(Failure::Server(format!("status {status} {reason}").trim_end().to_owned()));
+            return check_status(status, expected).map(|()| true);
         }
     }
+}
+
+/// Checks the status of a response.
+fn check_status(status: u16, expected: Option<u16>) -> Result<(), Failure> {
+    if expected.map_or((200..400).contains(&status), |only| only == status) {
+        return Ok(());
+    }
+    let reason = hearken_http::reason(status);
+    Err(Failure::Server(format!("status {status} {reason}").trim_end().to_owned()))
 }
 
 /// Returns the failure of an operation, which is local if a limit of this host was reached.
