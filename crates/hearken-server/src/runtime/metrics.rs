@@ -196,6 +196,8 @@ pub struct WorkerMetrics {
     pub spliced_bytes: Counter,
     /// Connections opened to upstream servers.
     pub upstream_connections_opened: Counter,
+    /// Connections opened to upstream servers that use HTTP/2.
+    pub upstream_http2_connections_opened: Counter,
     /// Requests sent on a reused upstream connection.
     pub upstream_connections_reused: Counter,
     /// Idle connections to upstream servers.

@@ -155,6 +155,7 @@ impl Proxy {
         if speaks_http1 {
             return self.use_http1(cx, connection);
         }
+        self.metrics().upstream_http2_connections_opened.add(1);
         if let Some(state) = self.http2.get(connection) {
             state.is_connected = true;
         }

@@ -65,6 +65,11 @@ const COUNTERS: &[Family<WorkerMetrics>] = &[
     ("upstream_connections_opened", "Connections opened to upstream servers.", |it| {
         it.upstream_connections_opened.get()
     }),
+    (
+        "upstream_http2_connections_opened",
+        "Connections opened to upstream servers that use HTTP/2.",
+        |it| it.upstream_http2_connections_opened.get(),
+    ),
     ("upstream_connections_reused", "Requests sent on a reused upstream connection.", |it| {
         it.upstream_connections_reused.get()
     }),

@@ -1,9 +1,13 @@
 //! Requests and responses.
 
-use super::origin::H2Origin;
+use hearken_server::proxy::config::HealthCheck;
+use tungstenite::handshake::derive_accept_key;
+
+use super::origin::{H2Origin, RawOrigin, ok};
 use super::proxy;
 use crate::behaviour::{exchange, get, post, request};
-use crate::common::{Kind, Setup, content};
+use crate::common::server::upstreams_config;
+use crate::common::{Kind, Setup, content, ms, wait_until};
 
 /// Forwards requests of every kind.
 pub(super) fn forwards_requests_and_responses(setup: &Setup) {
@@ -46,4 +50,73 @@ pub(super) fn forwards_content_in_both_directions(setup: &Setup) {
     let mut connection = proxy.connect();
     let response = exchange(&mut connection, get("/bytes/2000000"));
     assert!(response.body == content(1, 2_000_000));
+}
+
+/// Returns a request for a WebSocket.
+fn websocket() -> String {
+    let fields = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
+    request("GET", "/echo", &format!("{fields}Sec-WebSocket-Key: {KEY}\r\n"))
+}
+
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// Forwards WebSockets on a stream if the server supports that.
+pub(super) fn forwards_websockets(setup: &Setup) {
+    let origin = H2Origin::new(100);
+    let proxy = proxy(setup, origin.addr(), |_| {});
+    let mut connection = proxy.connect();
+    let response = exchange(&mut connection, websocket());
+    assert_eq!(response.status(), 101);
+    let accept = derive_accept_key(KEY.as_bytes());
+    assert_eq!(response.field("sec-websocket-accept").unwrap(), accept);
+    assert_eq!(response.field("x-method").unwrap(), "CONNECT");
+    for text in [&b"hello"[..], b"again"] {
+        connection.send(text);
+        assert_eq!(connection.read_raw(text.len()), text);
+    }
+    connection.shutdown_write();
+    assert_eq!(connection.read_raw(1), b"");
+}
+
+/// Forwards WebSockets in HTTP/1.1 if the server does not support them in HTTP/2.
+pub(super) fn forwards_websockets_in_http_1(setup: &Setup) {
+    let origin = RawOrigin::new(|number, mut peer| {
+        use std::io::Read;
+        if number == 0 {
+            peer.begin(&[]);
+            while let Some(stream) = peer.request() {
+                peer.send(ok(stream, "ok"));
+            }
+            return;
+        }
+        let mut bytes = [0; 4096];
+        let count = peer.stream.read(&mut bytes).unwrap();
+        assert!(bytes[..count].starts_with(b"GET /echo HTTP/1.1\r\n"));
+        let fields = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x";
+        peer.send(format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n\r\nhello"));
+        let _ = peer.stream.read(&mut bytes);
+    });
+    let proxy = proxy(setup, origin.addr(), |_| {});
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, websocket()).status(), 101);
+    assert_eq!(connection.read_raw(5), b"hello");
+}
+
+/// Checks the health of servers in HTTP/2.
+pub(super) fn checks_the_health_of_servers(setup: &Setup) {
+    for (path, status) in [("/status/200", 200), ("/status/404", 503)] {
+        let origin = H2Origin::new(100);
+        let proxy = proxy(setup, origin.addr(), |config| {
+            upstreams_config(config).health = Some(HealthCheck {
+                path: path.to_owned(),
+                interval: ms(20),
+                fall: std::num::NonZeroU32::MIN,
+                ..HealthCheck::default()
+            });
+        });
+        wait_until("the server is checked", || origin.accepted() >= 3);
+        wait_until("the state is known", || {
+            exchange(&mut proxy.connect(), get("/fields")).status() == status
+        });
+    }
 }

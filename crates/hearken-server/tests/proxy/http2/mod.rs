@@ -23,7 +23,10 @@ macro_rules! tests {
 pub(crate) const TESTS: &[(&str, Test)] = tests! {
     messages:
         forwards_requests_and_responses
-        forwards_content_in_both_directions;
+        forwards_content_in_both_directions
+        forwards_websockets
+        forwards_websockets_in_http_1
+        checks_the_health_of_servers;
     faults:
         repeats_requests_that_were_not_processed
         refused_requests_fail_after_some_attempts
