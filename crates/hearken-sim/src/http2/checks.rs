@@ -97,7 +97,10 @@ impl Bounds<'_> {
                 ));
             }
             let may_lack = self.may_lack(record, facts, (index, was_logged), reason);
-            if !may_lack && !is_explained(exchange) {
+            if is_explained(exchange) {
+                continue;
+            }
+            if !may_lack {
                 return Err(("unexplained end of a stream", format!("{exchange:?}, {record:?}")));
             }
             self.check_graceful_stop(record, facts, index)?;
@@ -174,11 +177,11 @@ impl Bounds<'_> {
             if since(record.opened_at) >= self.header {
                 return Some(Reason::SlowClient);
             }
-            if is_stopped {
-                return Some(Reason::Stop);
-            }
             if is_faulty {
                 return Some(Reason::Fault);
+            }
+            if is_stopped {
+                return Some(Reason::Stop);
             }
             if self.is_limited {
                 return Some(Reason::Evicted);
@@ -193,13 +196,12 @@ impl Bounds<'_> {
         if earliest.is_some_and(|at| since(at) >= self.min_timeout) {
             return Some(Reason::SlowClient);
         }
-        // The connection was closed before the requests arrived, and GOAWAY was lost.
+        // The connection was closed before the requests arrived. A close discards GOAWAY if the transport
+        // is full.
         let has_head = |(index, exchange): (usize, &Exchange<R>)| {
             facts.streams[index].end == StreamEnd::Open && exchange.head.is_some()
         };
-        let is_idle = earliest.is_none()
-            || ((record.ended == Ended::Failed || record.is_cut)
-                && !record.exchanges.iter().enumerate().any(has_head));
+        let is_idle = earliest.is_none() || !record.exchanges.iter().enumerate().any(has_head);
         if is_idle {
             let sent = record.exchanges.iter().filter(|exchange| exchange.answered_at.is_some());
             // A response may be complete before its request.
@@ -214,7 +216,7 @@ impl Bounds<'_> {
             if facts.has_said_goaway {
                 return Some(Reason::Client);
             }
-            if is_stopped {
+            if is_stopped && !is_faulty {
                 return Some(Reason::Stop);
             }
         }
@@ -247,6 +249,8 @@ impl Bounds<'_> {
                     || facts.has_said_goaway
                     || facts.attack.is_some()
                     || self.is_limited
+                    // A failed accept may be for lack of descriptors.
+                    || self.swarm.level == FaultLevel::Any
                     || since >= self.header.min(self.keepalive)
             }
             _ => facts.attack.is_some() || facts.is_flooding,
