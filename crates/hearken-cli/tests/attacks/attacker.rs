@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustls::crypto::cipher::{AeadKey, Iv, MessageEncrypter, OutboundChunks, OutboundPlainMessage};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
@@ -80,6 +81,10 @@ impl Attacker {
         let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
         socket.set_nodelay(true).unwrap();
         let receives = matches!(attack.then, Then::Continue);
+        if !receives {
+            // Otherwise the attack would fill the memory that the kernel has for all sockets.
+            set_socket_recv_buffer_size(&socket, 64 * 1024).unwrap();
+        }
         let mut begin = Vec::new();
         let rounds = match attack.script {
             Script::Frames(settings, round) => {

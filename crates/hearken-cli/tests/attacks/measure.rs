@@ -13,7 +13,7 @@ use super::table::{ATTACKS, Attack, End, REQUESTS, Target, Then};
 /// Number of threads that attack.
 const THREADS: usize = 2;
 /// Maximum number of open connections per thread.
-const MAX_OPEN: usize = 250;
+const MAX_OPEN: usize = 50;
 /// Time between two requests of the other client.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum CPU time in nanoseconds for a byte of an attack.

@@ -129,8 +129,14 @@ const fn records(name: &'static str, script: Script) -> Attack {
 }
 
 /// Ordinary requests, with which attacks are compared.
-pub(crate) const REQUESTS: Attack =
-    Attack { end: End::Open, ..frames("requests", |round| request(stream(round), GET_SMALL)) };
+pub(crate) const REQUESTS: Attack = Attack {
+    end: End::Open,
+    ..frames("requests", |round| {
+        let window = frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes());
+        let window = if round == 0 { window } else { Vec::new() };
+        [window, request(stream(round), GET_SMALL)].concat()
+    })
+};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     // Streams.
