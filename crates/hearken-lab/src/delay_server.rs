@@ -117,7 +117,7 @@ fn send_metrics(mut client: TcpStream, delays: &[Delays; 2]) -> io::Result<()> {
     client.write_all(page.as_bytes())
 }
 
-/// The time of the clock by which the kernel records the arrival of packets.
+/// Returns the time of the clock by which the kernel records the arrival of packets.
 fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Realtime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()

@@ -103,7 +103,7 @@ pub(crate) struct RunArgs {
     #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub(crate) origin: Option<String>,
     /// Alternative values of the experiment, such as 'short'
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub(crate) variant: Option<String>,
     /// Repetitions of each measurement [default: those of the experiment]
     #[arg(long, value_name = "N")]
@@ -118,9 +118,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR", exclusive = true)]
     pub(crate) resume: Option<PathBuf>,
     /// Check the experiments and exit
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) check: bool,
-    /// Print the measurements, their estimated time and what is left out, and exit
+    /// Print the plan with its estimated time and exit
     #[arg(long)]
     pub(crate) plan: bool,
     /// Report instructions instead of time, on a machine emulated by NAME; see scripts/peers-emulated
