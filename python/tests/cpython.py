@@ -1,9 +1,11 @@
 """Runs CPython's own tests over the mechanisms, and compares the results with those of CPython's selectors.
 
-    python tests/cpython.py [--suite selectors|epoll|asyncio] [NAME ...]
+    python tests/cpython.py [--suite selectors|epoll|devpoll|asyncio] [NAME ...]
 
 A NAME is a mechanism, or `io:` and a mechanism or `uring`: the event loop based on completions. The default is
-all that this kernel offers. A failure counts if the same test passes with CPython's own selectors, and is not
+all that this kernel offers. DEVPOLL names a directory with a module `select` that has `devpoll`, which CPython builds
+only where `sys/devpoll.h` exists, and PRELOAD the library that provides `/dev/poll`. Without them, the suite devpoll is
+skipped. A failure counts if the same test passes with CPython's own selectors, and is not
 on the list of exceptions below. Needs the module `test` of the standard library (Debian:
 libpython3-testsuite).
 """
@@ -83,6 +85,15 @@ def epoll_suite(name):
     return unittest.defaultTestLoader.loadTestsFromTestCase(case)
 
 
+def devpoll_suite(name):
+    """CPython's test_devpoll, over the preloaded library."""
+    from test import test_devpoll as tests
+
+    # It waits until the reading end of a pipe is writable, which it is on Solaris only.
+    tests.DevPollTests.test_timeout_overflow = None
+    return unittest.defaultTestLoader.loadTestsFromTestCase(tests.DevPollTests)
+
+
 def asyncio_suite(name):
     """CPython's test_asyncio, with our selectors or event loops in place of the standard ones."""
     if name.startswith("io:"):
@@ -114,7 +125,7 @@ def replace_event_loops(events):
     asyncio.DefaultEventLoopPolicy._loop_factory = EventLoop
 
 
-SUITES = {"selectors": selectors_suite, "epoll": epoll_suite, "asyncio": asyncio_suite}
+SUITES = {"selectors": selectors_suite, "epoll": epoll_suite, "devpoll": devpoll_suite, "asyncio": asyncio_suite}
 
 
 def run(suite, name):
@@ -129,8 +140,12 @@ def run(suite, name):
 def run_in_process(suite, name):
     """Runs a suite in another process."""
     command = [sys.executable, __file__, "--run", "--suite", suite, name]
+    environment = dict(os.environ)
+    if suite == "devpoll":
+        environment.update(PYTHONPATH=os.environ["DEVPOLL"], LD_PRELOAD=os.environ["PRELOAD"],
+                           HEARKEN_EVENTS=name, HEARKEN_PRELOAD="devpoll")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired as expired:
         text = expired.stderr.decode() if expired.stderr else ""
@@ -151,7 +166,11 @@ def main():
         return 0
     unexpected = 0
     for suite in arguments.suite or SUITES:
-        standard = run_in_process(suite, STANDARD)["failed"]
+        if suite == "devpoll" and not os.environ.get("DEVPOLL"):
+            print("devpoll: skipped, DEVPOLL is not set")
+            continue
+        # Linux has no /dev/poll of its own.
+        standard = run_in_process(suite, STANDARD)["failed"] if suite != "devpoll" else {}
         print(f"{suite} over CPython's own: {len(standard)} failed", flush=True)
         for name in arguments.names or names():
             if name.startswith("io:") and suite != "asyncio":

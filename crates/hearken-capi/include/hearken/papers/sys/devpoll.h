@@ -7,6 +7,8 @@
 #define HEARKEN_PAPERS_SYS_DEVPOLL_H
 
 #include <poll.h>
+/* Solaris declares ioctl in <unistd.h>. */
+#include <sys/ioctl.h>
 
 /* An event that removes the descriptor from the set. */
 #ifndef POLLREMOVE
