@@ -21,12 +21,16 @@ const MAX_BYTE_NS: f64 = 400.0;
 /// Maximum CPU time in nanoseconds for a connection of an attack, without TLS and with a handshake.
 const MAX_CONNECTION_NS: f64 = 150_000.0;
 const MAX_HANDSHAKE_NS: f64 = 2_000_000.0;
+/// Maximum CPU time in nanoseconds for a request of an attack whose connections are kept.
+const MAX_REQUEST_NS: f64 = 80_000.0;
 
 /// What an attack has sent.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     connections: u64,
     bytes: u64,
+    /// Number of requests on connections that are kept.
+    requests: u64,
     /// Maximum number of open connections.
     open: u64,
 }
@@ -97,6 +101,7 @@ fn measure(attack: &Attack, duration: Duration) -> (String, Vec<&'static str>) {
             let of_thread = thread.join().unwrap();
             sum.connections += of_thread.connections;
             sum.bytes += of_thread.bytes;
+            sum.requests += of_thread.requests;
             sum.open += of_thread.open;
         }
         (sum, others.join().unwrap())
@@ -109,6 +114,7 @@ fn measure(attack: &Attack, duration: Duration) -> (String, Vec<&'static str>) {
     };
     let allowed = sum.connections as f64 * per_connection
         + sum.bytes as f64 * MAX_BYTE_NS
+        + sum.requests as f64 * MAX_REQUEST_NS
         // The other client uses a new connection for every second request.
         + (others.latencies.len() as f64) * per_connection;
     let mut problems = Vec::new();
@@ -163,6 +169,7 @@ fn run(attack: &Attack, server: &Server, ends: Instant, is_over: &AtomicBool) ->
             }
             Then::Hold(rounds) => {
                 attacker.send_rounds(rounds);
+                sum.requests += u64::from(rounds);
             }
             Then::Leave(rounds) => {
                 attacker.send_rounds(rounds);
