@@ -12,6 +12,7 @@ use crate::counters::UnavailableCounter;
 use crate::error::LabError;
 use crate::experiment::permits;
 use crate::machine::{Placement, cpu_set};
+use crate::network;
 use crate::participant::{Environment, Participant, StartContext, find_program, make_readable};
 use crate::plan::{Cell, PlannedExperiment, Trial};
 use crate::process::AffinityGuard;
@@ -124,6 +125,9 @@ impl ProcessExecutor {
             chrt: find_program("chrt"),
             descriptors: descriptors::raise_limit().unwrap_or(1024),
         };
+        if experiments.iter().any(|planned| planned.experiment.network.is_some()) {
+            network::enter()?;
+        }
         let mut executor = ProcessExecutor {
             config,
             environment,
@@ -395,6 +399,10 @@ impl ProcessExecutor {
         let is_participant = |p: &&Participant| p.name == cell.server;
         let participant = prepared.participants.iter().find(is_participant).ok_or_else(unknown)?;
         let start = self.start_context(prepared, cell);
+        if self.experiments.iter().any(|other| other.planned.experiment.network.is_some()) {
+            let own = prepared.planned.experiment.network.as_ref();
+            network::set(&own.map_or(network::NONE.into(), |text| text.fill(&start.variables)))?;
+        }
         let context = SessionContext {
             environment: &self.environment,
             experiment: &prepared.planned.experiment,

@@ -42,6 +42,9 @@ pub struct Experiment {
     /// Share of one processor that a server may use, or `none` [default: no limit].
     #[serde(default)]
     pub quota: Option<Template>,
+    /// Arguments of netem(8) for the network between servers and load, or `none` [default: no emulated network].
+    #[serde(default)]
+    pub network: Option<Template>,
     /// Name of the server that the others are compared with.
     pub reference: String,
     /// Number of repetitions.

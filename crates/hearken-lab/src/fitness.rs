@@ -7,6 +7,7 @@ use hearken::descriptors;
 use procfs::{CurrentSI, KernelStats};
 
 use crate::experiment::{Experiment, Requirements};
+use crate::network;
 use crate::plan::{PlannedExperiment, RESERVED_DESCRIPTORS};
 use crate::throttle::Throttle;
 use crate::warning::Warning;
@@ -26,6 +27,11 @@ pub(crate) fn unmet(experiment: &Experiment) -> Option<String> {
         && let Err(error) = Throttle::new(1.0)
     {
         return Some(format!("a CPU quota ({error})"));
+    }
+    if experiment.network.is_some()
+        && let Some(reason) = network::unavailable()
+    {
+        return Some(format!("an emulated network ({reason})"));
     }
     unmet_requirement(&experiment.requires)
 }

@@ -30,6 +30,7 @@ pub mod judge;
 mod load_figures;
 mod load_result;
 mod machine;
+mod network;
 mod participant;
 mod plan;
 mod process;

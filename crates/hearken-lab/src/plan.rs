@@ -220,8 +220,13 @@ impl PlannedExperiment {
     /// Returns the names of the axes that require another start of the server.
     fn session_axes(&self, server: &Server) -> Vec<&str> {
         let idle = self.experiment.idle.as_ref().map(|idle| &idle.connections);
-        let texts: Vec<&Template> =
-            server.arguments.iter().chain(idle).chain(&self.experiment.quota).collect();
+        let texts: Vec<&Template> = server
+            .arguments
+            .iter()
+            .chain(idle)
+            .chain(&self.experiment.quota)
+            .chain(&self.experiment.network)
+            .collect();
         let names: BTreeSet<&str> = texts
             .iter()
             .flat_map(|text| text.names())

@@ -27,6 +27,8 @@ const PANEL_HEIGHT: f64 = TOP + PLOT_HEIGHT + 50.0;
 const LABEL_GAP: f64 = 18.0;
 /// Minimum distance between two ticks of the horizontal axis.
 const TICK_GAP: f64 = 40.0;
+/// Ratio of minimum to maximum above which a horizontal axis does not begin at 0.
+const FAR_FROM_ZERO: f64 = 0.3;
 /// Ratio of maximum to minimum above which the scale is logarithmic.
 const LOG_THRESHOLD: f64 = 20.0;
 
@@ -181,7 +183,7 @@ pub(crate) fn figure(alternative: &str, panels: &[impl Chart], css: Option<&str>
 
 fn draw(panel: &Panel) -> Markup {
     let points = || panel.series.iter().flat_map(|s| &s.points);
-    let x = Scale::linear(points().map(|p| p.x), LEFT + 14.0, RIGHT - 18.0);
+    let x = Scale::for_positions(points().map(|p| p.x), LEFT + 14.0, RIGHT - 18.0);
     let y = Scale::for_values(points().filter(|p| p.y.is_finite()), TOP + PLOT_HEIGHT, TOP);
     // The measured values are the ticks.
     let mut values: Vec<f64> = points().map(|p| p.x).collect();
@@ -334,6 +336,14 @@ impl Scale {
     fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
         let high = values.fold(0.0, f64::max);
         Scale { log: false, low: 0.0, high: if high > 0.0 { high } else { 1.0 }, from, to }
+    }
+
+    /// Creates a scale that begins at 0, or at the lowest value if the values are far from 0.
+    fn for_positions(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64) -> Scale {
+        let low = values.clone().fold(f64::INFINITY, f64::min);
+        let scale = Scale::linear(values, from, to);
+        let is_far = low.is_finite() && low < scale.high && low > FAR_FROM_ZERO * scale.high;
+        if is_far { Scale { low, ..scale } } else { scale }
     }
 
     /// Creates a scale for values with error bars. It is logarithmic if the values differ much.

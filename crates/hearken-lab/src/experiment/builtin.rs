@@ -21,6 +21,7 @@ const FILES: &[(&str, &str)] = &[
     ("calls.toml", include_str!("../../experiments/calls.toml")),
     ("clients.toml", include_str!("../../experiments/clients.toml")),
     ("cores.toml", include_str!("../../experiments/cores.toml")),
+    ("network.toml", include_str!("../../experiments/network.toml")),
     ("delay.toml", include_str!("../../experiments/delay.toml")),
     ("throttle.toml", include_str!("../../experiments/throttle.toml")),
     ("advise.toml", include_str!("../../experiments/advise.toml")),

@@ -198,6 +198,7 @@ impl Experiment {
             texts.extend([&idle.connections, &idle.path]);
         }
         texts.extend(&self.quota);
+        texts.extend(&self.network);
         texts.iter().try_for_each(|text| check_template(text, &known))?;
         if let Some(saturation) = &self.saturation {
             let known: Vec<String> =

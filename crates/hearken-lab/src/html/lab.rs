@@ -179,11 +179,15 @@ fn comparison(report: &ExperimentReport, definition: &Experiment) -> Markup {
     }) else {
         return html! {};
     };
+    let has_ratio = |name: &str| {
+        let mut own = report.summary.iter().filter(|cell| cell.server == name);
+        own.any(|cell| cell.metrics.get(&metric.name).is_some_and(|m| m.to_reference.is_some()))
+    };
     let others: Vec<&str> = report
         .servers
         .iter()
         .map(|server| server.name.as_str())
-        .filter(|name| *name != report.reference)
+        .filter(|name| *name != report.reference && has_ratio(name))
         .collect();
     let mut rows: Vec<&BTreeMap<String, String>> = Vec::new();
     for cell in &report.summary {
