@@ -13,6 +13,12 @@ use crate::common::admin::{admin, metric_sum, wait_idle};
 use crate::common::server::{proxy_config, upstreams_config};
 use crate::common::{End, RunningServer, Setup, assert_took, content, ms, wait_until};
 
+/// The frames that a server sends instead of a response on a stream.
+type Fault = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
+
+/// A name, what the server does before it is silent, the error that is counted, and the status.
+type Silence = (&'static str, fn(&mut RawPeer), &'static str, u16);
+
 /// Returns the value of a metric.
 fn metric(proxy: &RunningServer, name: &str, label: &str) -> f64 {
     metric_sum(&admin(proxy, "GET", "/metrics"), name, label)
@@ -130,7 +136,7 @@ pub(super) fn malformed_responses_are_answered_with_502(setup: &Setup) {
             frames
         }
     };
-    let faults: Vec<(&str, Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>)> = vec![
+    let faults: Vec<(&str, Fault)> = vec![
         ("no status", Box::new(|stream| head(stream, END_STREAM, &[("a", "b")]))),
         (
             "an upper-case name",
@@ -184,7 +190,7 @@ pub(super) fn incomplete_responses_are_aborted(setup: &Setup) {
         let fields = [&[(":status", "200")], fields].concat();
         [head(stream, 0, &fields), frame(DATA, 0, stream, b"part")].concat()
     };
-    let faults: Vec<(&str, Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>)> = vec![
+    let faults: Vec<(&str, Fault)> = vec![
         (
             "a reset",
             Box::new(move |stream| [begin(stream, &[]), reset(stream, INTERNAL_ERROR)].concat()),
@@ -347,7 +353,7 @@ pub(super) fn slow_clients_do_not_delay_others(setup: &Setup) {
 
 /// Waits for servers at most as long as configured.
 pub(super) fn silent_servers_time_out(setup: &Setup) {
-    let cases: [(&str, fn(&mut RawPeer), &str, u16); 3] = [
+    let cases: [Silence; 3] = [
         ("no settings", |_| {}, "connect_timeout", 504),
         ("no response", |peer| peer.begin(&[]), "response_timeout", 504),
         (

@@ -1,6 +1,5 @@
 //! Origins: the `h2` crate, and one that sends any frames.
 
-use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -335,13 +334,4 @@ impl RawPeer {
     pub(crate) fn drain(&mut self) {
         while self.frame().is_some() {}
     }
-}
-
-/// Runs a future to its end, within the time limit.
-pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async {
-        tokio::time::timeout(TEST_TIMEOUT, future).await.expect("the proxy hangs")
-    })
 }
