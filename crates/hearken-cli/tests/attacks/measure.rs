@@ -24,7 +24,7 @@ const MAX_HANDSHAKE_NS: f64 = 2_000_000.0;
 /// Maximum CPU time in nanoseconds for a request of an attack whose connections are kept.
 const MAX_REQUEST_NS: f64 = 80_000.0;
 
-/// What an attack has sent.
+/// The amount that an attack has sent.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     connections: u64,
@@ -50,7 +50,7 @@ impl Others {
     }
 }
 
-/// `scripts/attack` runs this with the release build.
+/// Prints the table of costs. `scripts/attack` runs it with the release build.
 #[test]
 #[ignore = "takes minutes, and measures"]
 fn table_of_costs() {

@@ -23,7 +23,7 @@ pub(crate) enum Target {
     Proxy,
 }
 
-/// What an attacker sends.
+/// The bytes that an attacker sends.
 #[derive(Clone, Copy)]
 pub(crate) enum Script {
     /// Frames after the preface with these settings, in rounds.
@@ -42,7 +42,7 @@ pub(crate) enum Version {
     Tls13,
 }
 
-/// What an attacker does with a connection.
+/// The use that an attacker makes of a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Then {
     /// Sends rounds until the server ends the connection, and receives meanwhile.
@@ -55,16 +55,16 @@ pub(crate) enum Then {
     Leave(u32),
 }
 
-/// How the server ends a connection.
+/// The way in which the server ends a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// By GOAWAY with this error code.
+    /// A GOAWAY frame with this error code.
     Goaway(u32),
-    /// By a timeout.
+    /// A timeout.
     Timeout,
-    /// By a TLS alert.
+    /// A TLS alert.
     Alert,
-    /// It does not: the attacker leaves.
+    /// None: the attacker leaves.
     Open,
 }
 
@@ -86,7 +86,7 @@ const fn stream(round: u32) -> u32 {
     2 * round + 1
 }
 
-/// An attack by frames that the server ends with ENHANCE_YOUR_CALM.
+/// Returns an attack by frames that the server ends with ENHANCE_YOUR_CALM.
 const fn frames(name: &'static str, round: fn(u32) -> Vec<u8>) -> Attack {
     Attack {
         name,
@@ -98,7 +98,7 @@ const fn frames(name: &'static str, round: fn(u32) -> Vec<u8>) -> Attack {
     }
 }
 
-/// An attack by frames of connections that stay open until a timeout.
+/// Returns an attack by frames of connections that stay open until a timeout.
 const fn held(
     name: &'static str,
     server: Target,
@@ -111,7 +111,7 @@ const fn held(
     Attack { name, server, script, then: Then::Hold(rounds), end: End::Timeout, memory }
 }
 
-/// An attack by bytes on a server with TLS.
+/// Returns an attack by bytes on a server with TLS.
 const fn bytes(
     name: &'static str,
     then: Then,
@@ -122,7 +122,7 @@ const fn bytes(
     Attack { name, server: Target::Tls, script, then, end, memory: 64 * KIB }
 }
 
-/// An attack by records of an established session.
+/// Returns an attack by records of an established session.
 const fn records(name: &'static str, script: Script) -> Attack {
     let (then, end) = (Then::Continue, End::Alert);
     Attack { name, server: Target::Tls, script, then, end, memory: 64 * KIB }
