@@ -55,7 +55,7 @@ pub(crate) enum Then {
     Leave(u32),
 }
 
-/// The way in which the server ends a connection.
+/// The end of a connection by the server.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     /// A GOAWAY frame with this error code.
