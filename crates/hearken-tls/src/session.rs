@@ -110,6 +110,12 @@ pub struct ToSend<'a> {
     pub closes: bool,
 }
 
+impl ToSend<'_> {
+    fn is_empty(&self) -> bool {
+        self.content.is_empty() && !self.closes
+    }
+}
+
 /// The outcome of processing received bytes.
 #[derive(Debug)]
 pub struct Progress {
@@ -299,10 +305,11 @@ fn advance<C: Process>(
     loop {
         let UnbufferedStatus { mut discard, state, .. } =
             connection.step(&mut incoming[progress.consumed..]);
-        let mut is_done = false;
+        let (mut is_done, mut has_content) = (false, false);
         let result = state.and_then(|state| {
             match state {
                 ConnectionState::ReadTraffic(mut traffic) => {
+                    has_content = true;
                     while let Some(record) = traffic.next_record() {
                         let record = record?;
                         discard += record.discard;
@@ -324,6 +331,11 @@ fn advance<C: Process>(
             Ok(())
         });
         progress.consumed += discard;
+        // After the last record, a step would only report that content can be sent.
+        is_done |= has_content
+            && progress.consumed == incoming.len()
+            && send.is_empty()
+            && !connection.wants_write();
         if is_done || result.is_err() {
             return result;
         }
