@@ -120,7 +120,7 @@ struct Task {
     is_new: bool,
     /// End of the current wait.
     until: Option<Time>,
-    /// When the program could continue after the current wait.
+    /// Time at which the program could continue after the current wait.
     ready_since: Option<Time>,
 }
 
