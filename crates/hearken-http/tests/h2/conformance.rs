@@ -170,6 +170,10 @@ fn goaway_ends_the_connection_after_its_streams() {
     assert_eq!(server.events(), [""; 0]);
     let last: Vec<_> = server.sent().iter().map(|frame| frame.payload[3]).collect();
     assert_eq!(last, [0xff, 3]);
+    // A frame must not name a higher stream than the one before.
+    server.connection.announce_shut_down(&mut server.out);
+    server.connection.shut_down(&mut server.out);
+    assert_eq!(server.sent().iter().map(|frame| frame.payload[3]).collect::<Vec<_>>(), [3]);
     server.answer(stream, b"x");
     assert!(!server.connection.is_finished());
     server.answer(second, b"x");

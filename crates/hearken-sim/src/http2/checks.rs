@@ -247,6 +247,8 @@ impl Bounds<'_> {
             0 => {
                 is_stopped
                     || facts.has_said_goaway
+                    // The server accepts no requests after the end of the client's side.
+                    || record.own.has_half_closed
                     || facts.attack.is_some()
                     || self.is_limited
                     // A failed accept may be for lack of descriptors.

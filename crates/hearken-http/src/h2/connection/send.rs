@@ -313,8 +313,12 @@ impl Connection {
     }
 
     /// Announces that the endpoint will shut down, and appends GOAWAY. New streams are still accepted.
+    /// Does nothing after [`shut_down`](Self::shut_down), because a GOAWAY frame must not name a higher
+    /// stream than the one before.
     pub fn announce_shut_down(&mut self, out: &mut Vec<u8>) {
-        frame::write_goaway(out, MAX_STREAM, ErrorCode::NO_ERROR, "");
+        if !self.is_shutting_down {
+            frame::write_goaway(out, MAX_STREAM, ErrorCode::NO_ERROR, "");
+        }
     }
 
     /// Accepts no new streams and appends GOAWAY with the last one that is processed. Open streams
@@ -324,9 +328,10 @@ impl Connection {
     /// caller that waits for one round trip after [`announce_shut_down`](Self::announce_shut_down) avoids
     /// that.
     pub fn shut_down(&mut self, out: &mut Vec<u8>) {
-        let last = if self.is_server { self.last_stream } else { 0 };
+        // Streams that were ignored after a shutdown raise `last_stream`.
+        let last = if self.is_server { self.last_stream.min(self.last_accepted) } else { 0 };
         if self.is_server {
-            self.last_accepted = self.last_accepted.min(last);
+            self.last_accepted = last;
         }
         self.is_shutting_down = true;
         frame::write_goaway(out, last, ErrorCode::NO_ERROR, "");
