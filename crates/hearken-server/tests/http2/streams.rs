@@ -7,8 +7,8 @@ use bytes::Bytes;
 use hearken_server::HalfClose;
 
 use crate::client::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, RawClient, connect, exchange, frame, get_small,
-    preface, read, request, run,
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, RawClient, WINDOW_UPDATE, connect,
+    exchange, frame, get_small, preface, read, request, run,
 };
 use crate::common::{LARGE, Origin, Setup, Site, log_to, ms, pattern, wait_until};
 
@@ -205,4 +205,28 @@ fn half_closed_connections_get_their_responses() {
             workers.iter().all(|worker| worker.connections_open.get() == 0)
         });
     }
+}
+
+#[test]
+fn content_after_a_request_does_not_begin_another_one() {
+    let site = Site::new();
+    let server = Setup::named("epoll-edge").serve(&site, |_| {});
+    // Only the first stream has a window.
+    let mut client = RawClient::connect(server.addr(), &[(4, 0)]);
+    let window = frame(WINDOW_UPDATE, 0, 1, &100_u32.to_be_bytes());
+    client.send([get_small(1), window].concat());
+    assert_eq!(client.expect(DATA).flags, END_STREAM);
+    client.send([get_small(3), get_small(5), get_small(7)].concat());
+    for stream in [3, 5, 7] {
+        assert_eq!(client.expect(HEADERS).stream, stream);
+    }
+    client.send(frame(DATA, 0, 1, b"x"));
+    let reset = client.expect(RST_STREAM);
+    assert_eq!((reset.stream, reset.payload[3]), (1, 5));
+    // An error of the connection ends all requests.
+    client.send(frame(DATA, 0, 0, b"x"));
+    client.expect(GOAWAY);
+    let mut other = RawClient::connect(server.addr(), &[]);
+    other.send(get_small(1));
+    assert_eq!(other.expect(DATA).payload, b"small\n");
 }

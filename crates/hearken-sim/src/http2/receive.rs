@@ -223,7 +223,9 @@ impl<S: Script> Clients<'_, S> {
         self.trace(client, || format!("receives RST_STREAM: {}, code {code}", frame.stream));
         let stream = &mut client.streams[index];
         let was_sending = !stream.is_sent;
-        let was_stopped = std::mem::replace(&mut stream.is_stopped, was_sending);
+        // Each later DATA frame may lead to a reset.
+        stream.is_stopped |= was_sending;
+        let was_stopped = stream.is_stopped;
         (stream.is_sent, stream.hold) = (true, None);
         let facts = &mut client.facts.streams[index];
         match facts.end {

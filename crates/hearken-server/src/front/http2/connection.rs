@@ -15,6 +15,8 @@ pub(super) struct ClientConnection {
     pub(super) frames: h2::Connection,
     /// Streams in the order of their identifiers, with the indices of their requests.
     pub(super) streams: Vec<(StreamId, u32)>,
+    /// The last stream on which a request has begun.
+    pub(super) last_begun: Option<StreamId>,
     /// Frames to send.
     pub(super) out: Vec<u8>,
     /// Received bytes that are processed after `out` was sent.
@@ -62,6 +64,7 @@ impl ClientConnection {
             token,
             frames,
             streams: Vec::new(),
+            last_begun: None,
             out,
             received: Vec::new(),
             is_pending: false,

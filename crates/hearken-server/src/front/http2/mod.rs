@@ -128,6 +128,7 @@ impl Http2 {
         self.stream(index).begin(id, is_received);
         if let Some(connection) = self.get(token) {
             connection.streams.push((id, index));
+            connection.last_begun = Some(id);
         }
         self.lend_buffer(token);
     }

@@ -290,8 +290,13 @@ impl Front {
             self.record_error(Error::BadRequest);
             return self.cancel(io, handler, index, Outcome::BadRequest);
         }
-        // A malformed request.
+        // Invalid frames may follow a request that has ended.
+        let has_ended = Some(id) <= connection.last_begun;
         self.record_error(Error::BadRequest);
+        if has_ended {
+            return;
+        }
+        // A malformed request.
         let index = self.begin_stream(io, token, id, true);
         let request = &mut self.requests[index];
         request.stage = Stage::Sending;
