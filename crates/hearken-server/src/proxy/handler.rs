@@ -345,7 +345,7 @@ impl Proxy {
         if connection.flags & (Flags::PAUSED | Flags::RELAYED) == Flags::PAUSED {
             connection.flags.remove(Flags::PAUSED);
             match connection.flags.contains(Flags::STREAM) {
-                true => self.release_content(key),
+                true => self.resume_stream(key),
                 false => cx.io.start(connection.token),
             }
         }

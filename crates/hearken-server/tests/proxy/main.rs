@@ -73,10 +73,7 @@ fn of_setup(index: usize, setup: &Setup) -> Vec<Trial> {
         // The other tests depend on state that several workers divide.
         tests.extend(behaviour::TESTS);
         tests.extend(memory::TESTS);
-        // The `h2` crate takes content in frames of 64 bytes for an attack.
-        if setup.events != common::server::SMALL_URING {
-            tests.extend(http2::TESTS);
-        }
+        tests.extend(http2::TESTS);
         if setup.is_default() || setup.name() == "uring" {
             tests.extend(behaviour::REPRESENTATIVE_TESTS);
         }

@@ -17,6 +17,8 @@ pub(super) struct ServerConnection {
     /// Keys of the streams whose requests wait until the connection is established, and until the
     /// server's settings were received, except for the first.
     pub(super) waiting: Vec<u32>,
+    /// Keys of streams that have stored content and are no longer paused.
+    pub(super) resumed: Vec<u32>,
     /// Frames to send.
     pub(super) out: Vec<u8>,
     pub(super) is_connected: bool,
@@ -50,6 +52,7 @@ impl ServerConnection {
             frames,
             streams: Vec::new(),
             waiting: Vec::new(),
+            resumed: Vec::new(),
             out,
             is_connected: false,
             has_settings: false,
@@ -124,6 +127,8 @@ pub(super) struct Stream {
     pub(super) ends: bool,
     /// Trailer section of the request, as lines with an empty one before and after them.
     pub(super) trailers: Vec<u8>,
+    /// Content that was received while the stream was paused.
+    pub(super) received: Vec<u8>,
     /// Number of received bytes that were not released to the server's window.
     pub(super) unreleased: usize,
     pub(super) deadline: Option<Time>,
@@ -152,7 +157,7 @@ impl Stream {
     /// Ends the stream and discards its content. Returns its identifier and the number of bytes that were
     /// not released.
     pub(super) fn end(&mut self) -> (Option<StreamId>, usize) {
-        for buffer in [&mut self.pending, &mut self.trailers] {
+        for buffer in [&mut self.pending, &mut self.trailers, &mut self.received] {
             buffer.clear();
             if buffer.capacity() > MAX_RETAINED_BYTES {
                 *buffer = Vec::new();

@@ -27,6 +27,13 @@ impl Proxy {
     }
 
     fn flush_connection<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let resumed = self.http2.get(key).map(|state| std::mem::take(&mut state.resumed));
+        for stream in resumed.into_iter().flatten() {
+            if !self.upstreams[stream].flags.contains(Flags::PAUSED) {
+                self.forward_stored(cx, stream);
+                self.release_content(stream);
+            }
+        }
         for count in 1.. {
             self.send_waiting(cx, key);
             self.continue_content(cx, key);

@@ -150,7 +150,8 @@ impl Http2 {
     #[cfg(feature = "simulation")]
     pub(super) fn buffered_bytes(&self) -> usize {
         let connections = self.connections.iter().flatten();
-        let streams = self.streams.iter().map(|stream| stream.pending().len());
+        let streams =
+            self.streams.iter().map(|stream| stream.pending().len() + stream.received.len());
         connections.map(|connection| connection.buffered_bytes()).chain(streams).sum()
     }
 }

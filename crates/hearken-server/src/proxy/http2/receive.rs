@@ -112,21 +112,45 @@ impl Proxy {
             }
             return;
         };
-        self.http2.stream(key).unreleased += data.len();
-        if !data.is_empty() {
+        let is_paused = self.upstreams[key].flags.contains(Flags::PAUSED);
+        let stream = self.http2.stream(key);
+        stream.unreleased += data.len();
+        if is_paused || !stream.received.is_empty() {
+            // Each piece would be an incomplete send to the client.
+            stream.received.extend_from_slice(data);
+        } else if !data.is_empty() {
             self.on_stream_bytes(cx, key, data);
         }
         // The exchange may have ended.
-        if self.find_stream(connection, id) == Some(key)
-            && !self.upstreams[key].flags.contains(Flags::PAUSED)
-        {
+        if self.find_stream(connection, id) == Some(key) {
             self.release_content(key);
         }
     }
 
-    /// Returns processed content to the window of the server.
-    pub(in crate::proxy) fn release_content(&mut self, key: u32) {
+    /// Forwards the content of a stream that is no longer paused, at the end of the turn.
+    pub(in crate::proxy) fn resume_stream(&mut self, key: u32) {
         let Some((connection, stream)) = self.http2.pair(key) else { return };
+        if stream.unreleased > 0 {
+            connection.resumed.push(key);
+            let connection = stream.connection;
+            self.http2.mark_pending(connection);
+        }
+    }
+
+    /// Forwards content that was received while the stream was paused.
+    pub(super) fn forward_stored<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let received = std::mem::take(&mut self.http2.stream(key).received);
+        if !received.is_empty() {
+            self.on_stream_bytes(cx, key, &received);
+        }
+    }
+
+    /// Returns processed content to the window of the server, unless the stream is paused.
+    pub(super) fn release_content(&mut self, key: u32) {
+        let is_paused = self.upstreams[key].flags.contains(Flags::PAUSED);
+        let Some((connection, stream)) = self.http2.pair(key).filter(|_| !is_paused) else {
+            return;
+        };
         let count = std::mem::take(&mut stream.unreleased);
         if let Some(id) = stream.id
             && count > 0
@@ -139,6 +163,9 @@ impl Proxy {
 
     /// Handles the end of a response, which ends the stream.
     fn end_response<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32, id: StreamId) {
+        if let Some(key) = self.find_stream(connection, id) {
+            self.forward_stored(cx, key);
+        }
         if let Some(key) = self.find_stream(connection, id) {
             self.on_end(cx, key);
         }

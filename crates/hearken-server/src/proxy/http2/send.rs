@@ -10,13 +10,15 @@ use crate::proxy::handler::{Cx, Proxy};
 
 /// Maximum number of content bytes of a stream that are sent before other streams continue.
 const MAX_PIECE: usize = 16 * 1024;
+/// Size in bytes below which content waits for the end of the turn, so that it shares a frame with more.
+const MIN_PIECE: usize = 1024;
 /// Limits on the heads that the proxy writes.
 const HEAD_LIMITS: Limits =
     Limits { max_head_bytes: usize::MAX, max_fields: usize::MAX, max_target_bytes: usize::MAX };
 
 impl Proxy {
     /// Writes a part of a request in the form of HTTP/1.1: the head, or the following part of the body.
-    /// Returns whether no content waits.
+    /// Returns whether no content waits for a window or the transport.
     pub(in crate::proxy) fn write_stream(&mut self, key: u32, bytes: &[u8]) -> bool {
         let Some((connection, stream)) = self.http2.pair(key) else { return true };
         if write(connection, stream, key, bytes).is_none() {
@@ -26,7 +28,9 @@ impl Proxy {
                 connection.frames.reset(id, ErrorCode::INTERNAL_ERROR, &mut connection.out);
             }
         }
-        let (is_taken, connection) = (!stream.has_pending(), stream.connection);
+        let pending = stream.pending().len();
+        let is_taken = pending < MIN_PIECE && is_permitted(connection, stream, pending);
+        let connection = stream.connection;
         self.upstreams[key].sends = u8::from(!is_taken);
         self.http2.mark_pending(connection);
         is_taken
@@ -54,7 +58,7 @@ impl Proxy {
             };
             let Some((state, stream)) = self.http2.pair(key) else { return };
             send_pending(state, stream, id);
-            if !stream.has_pending() {
+            if !stream.has_pending() && self.upstreams[key].sends > 0 {
                 self.on_sent(cx, key);
             }
         }
@@ -131,11 +135,18 @@ fn write(
     Some(())
 }
 
+/// Returns whether this many bytes of content can be sent at present.
+fn is_permitted(connection: &mut ServerConnection, stream: &Stream, count: usize) -> bool {
+    let has_space = !connection.is_blocked && connection.out.len() < MAX_OUT;
+    count == 0 || has_space && stream.id.is_some_and(|id| connection.frames.window(id) >= count)
+}
+
 /// Sends content as far as the windows permit, and stores the rest.
 fn queue(connection: &mut ServerConnection, stream: &mut Stream, content: &[u8], ends: bool) {
     let Some(id) = stream.id else { return };
     stream.ends |= ends;
-    if stream.has_pending() || connection.is_blocked || connection.out.len() >= MAX_OUT {
+    let must_wait = connection.is_blocked || connection.out.len() >= MAX_OUT;
+    if must_wait || stream.has_pending() || content.len() < MIN_PIECE {
         stream.append(content);
         if stream.has_pending() {
             return connection.frames.wait_for_turn(id);

@@ -80,6 +80,8 @@ async fn accept(listener: TcpListener, max_streams: u32, accepted: Arc<AtomicUsi
         tokio::task::spawn_local(async move {
             let mut builder = server::Builder::new();
             builder.max_concurrent_streams(max_streams).enable_connect_protocol();
+            // The crate rejects many small frames that wait, in proportion to this window.
+            builder.initial_connection_window_size(1 << 20);
             let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else { return };
             while let Some(Ok((request, respond))) = connection.accept().await {
                 tokio::task::spawn_local(async move {
