@@ -430,7 +430,8 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Field for the subject of the client's certificate" }
     .requires(client_certificates)
     .details(
-        "The subject in the form of RFC 4514. The proxy removes fields of clients with this name.",
+        "The subject in the form of RFC 4514. The proxy removes fields of clients with this name, \
+         also from trailer sections.",
     ),
     Setting {
         is_path: true,

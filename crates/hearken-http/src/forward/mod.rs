@@ -44,6 +44,8 @@ pub use request::{RequestOptions, max_forwards, request};
 pub use response::{ResponseOptions, interim, needs_date, response, switching_protocols};
 pub use upgrade::{forwards_upgrade, may_switch};
 
+use std::sync::Arc;
+
 use crate::class::{self, TOKEN};
 use crate::version::Version;
 
@@ -82,7 +84,7 @@ pub struct Rules {
     /// Whether requests get an additional field that only serves to count hops.
     adds_cdn_loop: bool,
     /// Name of the field with the subject of the client's certificate, or empty without one.
-    client_subject: Box<[u8]>,
+    client_subject: Arc<[u8]>,
     /// Line of Strict-Transport-Security after a CRLF, or empty.
     hsts: Box<[u8]>,
     /// End of a head received in HTTP/1.1: CRLF, Via line and blank line.
@@ -119,7 +121,7 @@ impl Rules {
             preserve_host,
             received_by,
             adds_cdn_loop: false,
-            client_subject: Box::default(),
+            client_subject: Arc::default(),
             hsts: Box::default(),
             end_11,
             end_10,
@@ -150,9 +152,7 @@ impl Rules {
 
     /// Returns whether a received field could be read as the one with the client's subject.
     fn is_client_subject(&self, name: &[u8]) -> bool {
-        let normal = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-        name.len() == self.client_subject.len()
-            && name.iter().map(normal).eq(self.client_subject.iter().map(normal))
+        is_similar(name, &self.client_subject)
     }
 
     /// Returns the end of a head that was received in this version.
@@ -164,6 +164,12 @@ impl Rules {
             Version::Http2 => &self.end_2,
         }
     }
+}
+
+/// Compares names without case and with `_` equal to `-`, because CGI maps both to the same variable.
+fn is_similar(name: &[u8], other: &[u8]) -> bool {
+    let normal = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == other.len() && name.iter().map(normal).eq(other.iter().map(normal))
 }
 
 /// Converts a name to `pseudonym [":" port]`, RFC 9110 section 7.6.3.

@@ -1,6 +1,8 @@
 //! Forwarding of message bodies.
 
-use super::trailer;
+use std::sync::Arc;
+
+use super::{Rules, is_similar, trailer};
 use crate::body::BodyReader;
 use crate::error::{Malformed, Reject};
 use crate::fields::Fields;
@@ -51,6 +53,14 @@ impl Relay {
     ) -> Result<Relay, Reject> {
         let reader = BodyReader::new(from, max_bytes, limits)?;
         Ok(Relay { reader, trailer: None, is_chunked: to.into() == ResponseBody::Chunked })
+    }
+
+    /// Removes the field with the client's subject from the trailer section too, if the rules have one.
+    pub fn protect(&mut self, rules: &Rules) {
+        if self.is_chunked && !rules.client_subject.is_empty() {
+            let trailer = self.trailer.get_or_insert_default();
+            trailer.client_subject = rules.client_subject.clone();
+        }
     }
 
     /// Returns whether the complete body has been read and written.
@@ -123,7 +133,7 @@ impl Relay {
     /// Adds a trailer section that was received separately, before the body [ends](Relay::finish). Fields
     /// that must not be forwarded are left out.
     pub fn add_trailers(&mut self, fields: Fields<'_>) {
-        let Trailer(lines) = &mut **self.trailer.get_or_insert_default();
+        let Trailer { lines, .. } = &mut **self.trailer.get_or_insert_default();
         for (name, value) in fields.filter(|(name, _)| trailer::is_forwardable(name)) {
             for part in [name, b": ", value, b"\r\n"] {
                 lines.extend_from_slice(part);
@@ -156,21 +166,35 @@ impl Relay {
             None => out.extend_from_slice(b"0\r\n\r\n"),
             Some(trailer) => {
                 out.extend_from_slice(b"0\r\n");
-                out.extend_from_slice(&trailer.0);
+                trailer.lines().for_each(|line| out.extend_from_slice(line));
                 out.extend_from_slice(b"\r\n");
             }
         }
     }
 }
 
-/// The lines of a trailer section.
+/// A trailer section.
 #[derive(Debug, Clone, Default)]
-struct Trailer(Vec<u8>);
+struct Trailer {
+    lines: Vec<u8>,
+    /// Name of the field with the client's subject, which is removed, or empty.
+    client_subject: Arc<[u8]>,
+}
+
+impl Trailer {
+    /// Returns the lines to forward.
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.split_inclusive(|&byte| byte == b'\n').filter(|line| {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            !is_similar(name, &self.client_subject)
+        })
+    }
+}
 
 /// Appends a byte of a trailer section. Removes a complete line that must not be forwarded.
 #[cold]
 fn add_trailer_byte(trailer: &mut Option<Box<Trailer>>, byte: u8) {
-    let Trailer(trailer) = &mut **trailer.get_or_insert_default();
+    let Trailer { lines: trailer, .. } = &mut **trailer.get_or_insert_default();
     trailer.push(byte);
     if byte != b'\n' {
         return;

@@ -1,6 +1,6 @@
 //! Bodies that are converted from one framing to another.
 
-use hearken_http::forward::Relay;
+use hearken_http::forward::{HeaderPolicy, Relay, Rules};
 use hearken_http::{BodyReader, Limits, Reject, ResponseBody};
 use proptest::prelude::*;
 
@@ -124,6 +124,18 @@ fn reports_incomplete_bodies() {
     relay.forward(b"a", &mut out).unwrap();
     relay.finish(&mut out).unwrap();
     assert_eq!(out, b"1\r\na\r\n0\r\n\r\n", "the end is written only once");
+}
+
+#[test]
+fn clients_cannot_send_their_subject_in_trailers() {
+    let rules = Rules::new("", HeaderPolicy::Remove, HeaderPolicy::Remove, false);
+    let rules = rules.with_client_subject("X-Subject");
+    let received = "0\r\nX-Subject: CN=a\r\nA: b\r\nx_subject: CN=a\r\n\r\n";
+    let mut relay = Relay::new(Chunked, Chunked, 1000, &Limits::default()).unwrap();
+    relay.protect(&rules);
+    let mut out = Vec::new();
+    relay.forward(received.as_bytes(), &mut out).unwrap();
+    assert_eq!(out, b"0\r\nA: b\r\n\r\n");
 }
 
 #[test]

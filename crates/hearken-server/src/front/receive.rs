@@ -2,7 +2,7 @@
 
 use hearken::Token;
 use hearken::io::RelayEnd;
-use hearken_http::forward::Relay;
+use hearken_http::forward::{Relay, Rules};
 use hearken_http::h2::is_preface;
 use hearken_http::{Body, BodyReader, Reject, Request, RequestParser};
 
@@ -488,16 +488,19 @@ impl Front {
     }
 
     /// Appends the received part of the body to `out`, and passes further parts to
-    /// [`Handler::on_body`]. Returns false if the request was rejected, because its body is malformed.
+    /// [`Handler::on_body`]. `rules` remove fields of the trailer section. Returns false if the request
+    /// was rejected, because its body is malformed.
     pub(crate) fn start_body<T: Transport>(
         &mut self,
         io: &mut T,
         id: RequestId,
+        rules: &Rules,
         out: &mut Vec<u8>,
     ) -> bool {
         let Some(index) = self.requests.find(id) else { return false };
         let request = &mut self.requests[index];
         let Upload::Flowing { relay, started } = &mut request.upload else { return true };
+        relay.protect(rules);
         *started = true;
         if request.received.is_empty() {
             return true;

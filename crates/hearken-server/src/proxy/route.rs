@@ -366,7 +366,7 @@ impl Proxy {
             }
             return self.update_upstream_deadline(cx, key);
         }
-        if !cx.front.start_body(cx.io, id, &mut self.out) {
+        if !cx.front.start_body(cx.io, id, &self.rules, &mut self.out) {
             // The body is malformed, and the front has rejected the request.
             self.out.clear();
             return self.cancel(cx, key);

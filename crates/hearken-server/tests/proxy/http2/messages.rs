@@ -6,7 +6,7 @@ use tungstenite::handshake::derive_accept_key;
 use super::origin::{H2Origin, RawOrigin, ok};
 use super::proxy;
 use crate::behaviour::{exchange, get, post, request};
-use crate::common::server::upstreams_config;
+use crate::common::server::{proxy_config, upstreams_config};
 use crate::common::{Kind, Setup, content, ms, wait_until};
 
 /// Forwards requests of every kind.
@@ -50,6 +50,22 @@ pub(super) fn forwards_content_in_both_directions(setup: &Setup) {
     let mut connection = proxy.connect();
     let response = exchange(&mut connection, get("/bytes/2000000"));
     assert!(response.body == content(1, 2_000_000));
+}
+
+/// Forwards trailer sections in both directions. The client cannot send its subject in one.
+pub(super) fn forwards_trailers(setup: &Setup) {
+    let origin = H2Origin::new(100);
+    let proxy = proxy(setup, origin.addr(), |config| {
+        proxy_config(config).fields.client_subject = Some("X-Subject".to_owned());
+    });
+    let fields = "TE: trailers\r\nConnection: TE\r\nTransfer-Encoding: chunked\r\n";
+    let head = request("POST", "/echo", fields);
+    let trailers = "X-Subject: CN=a\r\nX-Checksum: 17\r\nx_subject: CN=a\r\n";
+    let response =
+        exchange(&mut proxy.connect(), format!("{head}5\r\nhello\r\n0\r\n{trailers}\r\n"));
+    assert_eq!(response.text(), "hello");
+    let echoed: Vec<_> = response.trailers.iter().map(|field| field.0.as_str()).collect();
+    assert_eq!(echoed, ["x-checksum"]);
 }
 
 /// Returns a request for a WebSocket.

@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[(&str, Test)] = tests! {
     messages:
         forwards_requests_and_responses
         forwards_content_in_both_directions
+        forwards_trailers
         forwards_websockets
         forwards_websockets_in_http_1
         checks_the_health_of_servers;
