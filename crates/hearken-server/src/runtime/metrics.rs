@@ -198,6 +198,8 @@ pub struct WorkerMetrics {
     pub upstream_connections_opened: Counter,
     /// Connections opened to upstream servers that use HTTP/2.
     pub upstream_http2_connections_opened: Counter,
+    /// Requests of clients in HTTP/2.
+    pub http2_requests: Counter,
     /// Requests sent on a reused upstream connection.
     pub upstream_connections_reused: Counter,
     /// Idle connections to upstream servers.

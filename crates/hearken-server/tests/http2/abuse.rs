@@ -50,6 +50,7 @@ fn rapid_resets() {
     assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
     wait_until("no request is in progress", || {
         metric(&proxy, "hearken_connections_accepted_total", "") == 1.0
+            && metric(&proxy, "hearken_http2_requests_total", "") > 0.0
             && metric(&proxy, "hearken_requests_in_flight", "") == 0.0
             && metric(&proxy, "hearken_connections_open", "") == 0.0
     });

@@ -117,6 +117,7 @@ impl Front {
     ) {
         match *event {
             Event::Request { stream, ref request, end } => {
+                self.metrics.http2_requests.add(1);
                 let incoming = Incoming {
                     io,
                     token,

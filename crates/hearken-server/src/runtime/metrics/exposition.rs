@@ -70,6 +70,7 @@ const COUNTERS: &[Family<WorkerMetrics>] = &[
         "Connections opened to upstream servers that use HTTP/2.",
         |it| it.upstream_http2_connections_opened.get(),
     ),
+    ("http2_requests", "Requests of clients in HTTP/2.", |it| it.http2_requests.get()),
     ("upstream_connections_reused", "Requests sent on a reused upstream connection.", |it| {
         it.upstream_connections_reused.get()
     }),
