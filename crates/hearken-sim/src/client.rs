@@ -80,6 +80,10 @@ pub struct Exchange<R> {
     pub planned: Planned<R>,
     /// Position in the stream after the request.
     pub end: u64,
+    /// Position in the stream after the content. Padding and trailers of HTTP/2 follow it.
+    pub content_end: u64,
+    /// Whether the content was passed to the transport.
+    pub has_sent_content: bool,
     /// Position in the stream at which the request starts.
     pub start: u64,
     /// Time at which the first byte was sent.
@@ -106,6 +110,8 @@ impl<R> Exchange<R> {
             id,
             planned,
             end,
+            content_end: end,
+            has_sent_content: false,
             start,
             started_at: None,
             sent_at: None,
@@ -122,6 +128,7 @@ impl<R> Exchange<R> {
         if position > self.start {
             self.started_at.get_or_insert(now);
         }
+        self.has_sent_content |= position >= self.content_end;
         if position >= self.end {
             self.sent_at.get_or_insert(now);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hearken::timer::Time;
 
-use super::facts::{Http2Facts, StreamEnd};
+use super::facts::{Http2Facts, StreamEnd, StreamFacts};
 use crate::client::{ConnectionRecord, Ended, Exchange};
 use crate::swarm::{FaultLevel, Swarm};
 
@@ -129,9 +129,15 @@ impl Bounds<'_> {
             StreamEnd::Reset(REFUSED_STREAM) => facts.is_flooding,
             // Without an error, the response is complete.
             StreamEnd::Reset(0) => false,
+            // After the end of the client's side, requests stay incomplete.
+            StreamEnd::Reset(_) if record.own.has_half_closed => {
+                is_provoked || is_slow || record.exchanges[index].sent_at.is_none()
+            }
             StreamEnd::Reset(_) => is_provoked || is_slow,
             // The reason of GOAWAY was checked.
             StreamEnd::Open if facts.is_refused(index) => true,
+            // A fault may end a connection at any time.
+            StreamEnd::Open if self.swarm.level == FaultLevel::Any => true,
             StreamEnd::Open => match reason {
                 Reason::Client | Reason::Fault | Reason::Attack | Reason::HalfClosed => true,
                 Reason::SlowClient | Reason::ShutdownTimeout => true,
@@ -210,6 +216,12 @@ impl Bounds<'_> {
                 Some(sent_at) => since(sent_at) >= self.keepalive,
                 None => since(record.opened_at) >= self.header,
             };
+            // The server may have completed the response to a cancelled request.
+            let is_cancelled = |stream: &StreamFacts| stream.end == StreamEnd::Cancelled;
+            let started = record.exchanges.iter().filter_map(|exchange| exchange.started_at);
+            let has_expired = has_expired
+                || facts.streams.iter().any(is_cancelled)
+                    && started.max().is_some_and(|at| since(at) >= self.keepalive);
             if has_expired {
                 return Some(Reason::IdleTimeout);
             }
@@ -291,7 +303,8 @@ impl Bounds<'_> {
             || ended.duration_since(stop) >= self.grace
             || !self.is_well_behaved(record, facts)
             || record.ended == Ended::ByClient
-            || record.ended_at < stop
+            // The end of the last connection leads to the stop.
+            || record.ended_at <= stop
             || !matches!(stream.end, StreamEnd::Open | StreamEnd::Reset(_))
             || stream.malformation.is_some()
         {

@@ -48,7 +48,7 @@ pub(super) struct Stream {
     pub(super) increases: u32,
     /// Whether the client's side has ended.
     pub(super) is_sent: bool,
-    /// Whether the server reset the stream before the client's side had ended.
+    /// Whether the server reset the stream, which it does before it has the end of the request.
     pub(super) is_stopped: bool,
     /// Whether the server's side has ended.
     pub(super) is_received: bool,
@@ -622,6 +622,7 @@ impl<S: Script> Clients<'_, S> {
         }
         if is_sent {
             exchange.end = client.sent + client.out.len() as u64;
+            exchange.content_end = exchange.end;
         }
         if is_last && client.behaviour.says_goaway {
             // No stream may follow it.
@@ -721,6 +722,10 @@ impl<S: Script> Clients<'_, S> {
         stream.sent += length;
         if length == left {
             stream.is_sent = true;
+            // With Content-Length, a server may respond before the padding and the trailers.
+            let after = if left > 0 || ends { padding.into() } else { 0 };
+            let content_end = client.sent + client.out.len() as u64 - after;
+            client.record.exchanges[index].content_end = content_end;
             let trailers = std::mem::take(&mut stream.trailers);
             if !ends {
                 self.write_fields(client, id, &trailers, true);

@@ -223,9 +223,8 @@ impl<S: Script> Clients<'_, S> {
         self.trace(client, || format!("receives RST_STREAM: {}, code {code}", frame.stream));
         let stream = &mut client.streams[index];
         let was_sending = !stream.is_sent;
-        // Each later DATA frame may lead to a reset.
-        stream.is_stopped |= was_sending;
-        let was_stopped = stream.is_stopped;
+        // The request was incomplete at the server then, and the rest may be on its way.
+        let was_stopped = std::mem::replace(&mut stream.is_stopped, true);
         (stream.is_sent, stream.hold) = (true, None);
         let facts = &mut client.facts.streams[index];
         match facts.end {

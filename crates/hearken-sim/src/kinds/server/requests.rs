@@ -371,7 +371,7 @@ impl Script for Requests {
         if self.faults.statuses.borrow().contains(&status) {
             return Ok(());
         }
-        let complete = exchange.sent_at.is_some();
+        let complete = exchange.has_sent_content;
         let may_be_early = matches!(exchange.planned.request.form, Form::Malformed | Form::BadBody)
             || (exchange.planned.request.has_body && status >= 400);
         if !complete && !may_be_early {
