@@ -11,7 +11,9 @@ use super::proxy;
 use crate::behaviour::{exchange, get, post, request};
 use crate::common::admin::{admin, metric_sum, wait_idle};
 use crate::common::server::{proxy_config, upstreams_config};
-use crate::common::{End, RunningServer, Setup, assert_took, content, ms, wait_until};
+use crate::common::{
+    End, RunningServer, Setup, TEST_TIMEOUT, assert_took, content, ms, wait_until,
+};
 
 /// The frames that a server sends instead of a response on a stream.
 type Fault = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
@@ -418,10 +420,13 @@ pub(super) fn stalled_responses_time_out(setup: &Setup) {
 
 /// Resets the stream of a client that disconnects. The connection serves further requests.
 pub(super) fn resets_the_streams_of_disconnected_clients(setup: &Setup) {
-    let origin = RawOrigin::new(|_, mut peer| {
+    let (sender, received) = std::sync::mpsc::channel();
+    let origin = RawOrigin::new(move |_, mut peer| {
         peer.begin(&[]);
         let first = peer.request().unwrap();
+        sender.send(()).unwrap();
         assert_eq!(peer.expect(RST_STREAM).unwrap().stream, first);
+        sender.send(()).unwrap();
         while let Some(stream) = peer.request() {
             peer.send(ok(stream, "ok"));
         }
@@ -429,10 +434,9 @@ pub(super) fn resets_the_streams_of_disconnected_clients(setup: &Setup) {
     let proxy = proxy(setup, origin.addr(), |_| {});
     let mut connection = proxy.connect();
     connection.send(get("/"));
-    wait_until("the request is in flight", || {
-        metric(&proxy, "hearken_upstream_requests_in_flight", "") == 1.0
-    });
+    received.recv_timeout(TEST_TIMEOUT).unwrap();
     connection.reset();
+    received.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(exchange(&mut proxy.connect(), get("/")).text(), "ok");
     assert_eq!(origin.accepted(), 1);
 }
