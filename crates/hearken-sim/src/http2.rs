@@ -20,6 +20,6 @@ mod frame;
 mod message;
 mod receive;
 
-pub(crate) use checks::{Bounds, Reason};
+pub(crate) use checks::{Bounds, Reason, cover};
 pub(crate) use client::run;
 pub use facts::{Http2Facts, StreamEnd};

@@ -6,6 +6,7 @@ use hearken::timer::Time;
 
 use super::facts::{Http2Facts, StreamEnd, StreamFacts};
 use crate::client::{ConnectionRecord, Ended, Exchange};
+use crate::report::Report;
 use crate::swarm::{FaultLevel, Swarm};
 
 /// The reason for which a connection ended.
@@ -49,6 +50,26 @@ pub(crate) struct Bounds<'b> {
 
 /// A violated invariant, and the values.
 pub(crate) type Violation = (&'static str, String);
+
+/// Reports the states that a connection reached. `describe` returns a number of a request and that of the
+/// outcome in the log.
+pub(crate) fn cover<R>(
+    record: &ConnectionRecord<R>,
+    reason: Reason,
+    report: &Report,
+    describe: impl Fn(&Exchange<R>) -> (u8, u8),
+) {
+    let Some(facts) = &record.http2 else { return };
+    let code = facts.goaway.map_or(255, |goaway| goaway.code as u8);
+    report.cover([5, record.ended as u8, reason as u8, code]);
+    for (exchange, stream) in record.exchanges.iter().zip(&facts.streams) {
+        let status = exchange.head.as_ref().map_or(0, |head| head.status);
+        let (number, outcome) = describe(exchange);
+        report.cover([6, number, (status % 251) as u8, outcome]);
+        let malformation = stream.malformation.map_or(0, |it| 1 + it as u8);
+        report.cover([7, stream.end.number(), malformation, 0]);
+    }
+}
 
 /// Time by which a deadline may seem late: a tick of the wheel, and the turn of the worker.
 const TICK: Duration = Duration::from_millis(2);

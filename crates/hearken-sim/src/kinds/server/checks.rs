@@ -126,32 +126,12 @@ impl Facts<'_> {
                 if reason == http2::Reason::Evicted {
                     evicted.push(record);
                 }
-                self.cover_http2(record, reason, lines, report);
+                let describe = |exchange: &Exchange<Requested>| {
+                    let outcome = lines.get(&exchange.id).map_or(254, LogLine::outcome_number);
+                    (exchange.planned.request.form as u8, outcome)
+                };
+                http2::cover(record, reason, report, describe);
             }
-        }
-    }
-
-    fn cover_http2(
-        &self,
-        record: &ConnectionRecord<Requested>,
-        reason: http2::Reason,
-        lines: &BTreeMap<RequestId, LogLine>,
-        report: &Report,
-    ) {
-        let Some(facts) = &record.http2 else { return };
-        let code = facts.goaway.map_or(255, |goaway| goaway.code as u8);
-        report.cover([5, record.ended as u8, reason as u8, code]);
-        for (exchange, stream) in record.exchanges.iter().zip(&facts.streams) {
-            let status = exchange.head.as_ref().map_or(0, |head| head.status);
-            let outcome = lines.get(&exchange.id).map_or(254, LogLine::outcome_number);
-            let form = exchange.planned.request.form as u8;
-            report.cover([6, form, (status % 251) as u8, outcome]);
-            report.cover([
-                7,
-                stream.end.number(),
-                stream.malformation.map_or(0, |it| 1 + it as u8),
-                0,
-            ]);
         }
     }
 
